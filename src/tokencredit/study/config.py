@@ -1,0 +1,216 @@
+"""The study: what is asked, of which models, by which methods, how often. Read once, frozen, logged as used.
+
+config.yaml at the top level names every setting with its default for the embedded study; a study file under
+workflow/studies overrides what differs. Maps (models, methods, benchmarks) hold definitions; the lists under
+`grid` select from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tokencredit.study.base import Ints, Name, Settings, Strings, parse, unknown_name
+from tokencredit.study.errors import UserError
+from tokencredit.study.methods import Method
+from tokencredit.study.sources import ModelSource, ProblemSource
+
+SEMIFACTUAL_KINDS = ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Prompt(Settings):
+    """How a problem becomes a prompt. `{problem}` is replaced literally; braces need no doubling."""
+
+    template: str = "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
+    chat: bool = False
+
+    @field_validator("template")
+    @classmethod
+    def _has_problem(cls, value: str) -> str:
+        if value.count("{problem}") != 1:
+            raise ValueError("must contain {problem} exactly once")
+        return value
+
+
+class Adapter(Settings):
+    """What is trained: every parameter, or LoRA on all linear layers but the head (peft)."""
+
+    kind: Literal["full", "lora"] = "full"
+    rank: Positive = 32
+    alpha: Positive = 64
+    dropout: Annotated[float, Field(ge=0, le=0)] = 0.0  # ratio must be exactly 1 at the first update
+    targets: Literal["all-linear", "attention", "mlp"] = "all-linear"
+
+
+class Model(Settings):
+    source: ModelSource
+    prompt: Prompt = Prompt()
+    adapter: Adapter = Adapter()
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    engine: Literal["auto", "fast", "hf"] = "auto"
+    gradient_checkpointing: bool = False
+
+
+class Benchmark(Settings):
+    source: ProblemSource
+    samples: Positive = 16
+    checkpoints: Literal["all", "final"] = "all"
+    tolerance: Annotated[float, Field(gt=0)] | None = None
+    label: str = ""
+
+
+class Semifactuals(Settings):
+    kinds: Strings = SEMIFACTUAL_KINDS
+    counterfactual: bool = False
+    origin: Literal["rules"] = "rules"
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        for kind in kinds:
+            if kind not in SEMIFACTUAL_KINDS:
+                raise ValueError(f"unknown kind '{kind}' (one of {', '.join(SEMIFACTUAL_KINDS)})")
+        if len(set(kinds)) != len(kinds) or not kinds:
+            raise ValueError("each kind once, at least one")
+        return kinds
+
+
+class Optimizer(Settings):
+    """AdamW at a constant rate after a linear warm-up."""
+
+    lr: Annotated[float, Field(gt=0)] = 1.0e-6
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    eps: Annotated[float, Field(gt=0)] = 1.0e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Training(Settings):
+    rollouts: Positive = 300
+    prompts: Positive = 128
+    group: Annotated[int, Field(ge=2)] = 8
+    updates: Positive = 2
+    allow_single_update: bool = False
+    subset: Positive | None = None
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_prompt_tokens: Positive = 1024
+    max_tokens: Positive = 16384
+    truncated: Literal["keep", "drop"] = "keep"
+    optimizer: Optimizer = Optimizer()
+    microbatch_tokens: Positive = 16384
+    score_tile: Positive = 2**25
+    checkpoints: Ints = ()
+    rollouts_kept: Annotated[int, Field(ge=0)] = 2
+
+    @property
+    def steps(self) -> int:
+        """Optimisation steps of one run."""
+        return self.rollouts * self.updates
+
+    @property
+    def evaluated_steps(self) -> tuple[int, ...]:
+        """Steps whose checkpoints are evaluated; the last one always is."""
+        return tuple(sorted({*self.checkpoints, self.steps}))
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if self.top_p != 1.0 or self.top_k != 0:
+            raise ValueError(
+                "top_p must be 1.0 and top_k 0 for training rollouts: the old log-probabilities are those of the "
+                "full distribution (set evaluation.top_p for evaluation)"
+            )
+        if self.prompts % self.updates:
+            raise ValueError(f"updates ({self.updates}) must divide prompts ({self.prompts})")
+        if self.updates == 1 and not self.allow_single_update:
+            raise ValueError(
+                "updates: 1 makes every ratio exactly 1, so clipping and all methods that differ only there are "
+                "the same method; use 2 or more (or allow_single_update: true)"
+            )
+        odd = [s for s in self.checkpoints if s % self.updates or not 0 < s <= self.steps]
+        if odd:
+            raise ValueError(f"checkpoints {odd}: must be multiples of updates ({self.updates}), at most {self.steps}")
+        return self
+
+
+class Evaluation(Settings):
+    temperature: Annotated[float, Field(ge=0)] = 0.7
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
+    max_tokens: Positive = 16384
+    library_verdict: bool = True
+    shard_samples: Positive = 4096
+
+
+class Runtime(Settings):
+    """How work is done, not what is computed: changing these re-runs nothing."""
+
+    threads: Positive = 1
+    save_minutes: Annotated[float, Field(ge=0)] = 5.0
+    wall_minutes: Annotated[float, Field(gt=0)] | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    grader_workers: Positive = 1
+
+
+class Grid(Settings):
+    models: Annotated[tuple[Name, ...], Field(strict=False)]
+    methods: Annotated[tuple[Name, ...], Field(strict=False)]
+    seeds: Ints
+    benchmarks: Annotated[tuple[Name, ...], Field(strict=False)]
+    baseline: Name = "grpo"
+
+    @field_validator("models", "methods", "seeds", "benchmarks")
+    @classmethod
+    def _distinct(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("names the same entry twice")
+        return value
+
+
+class Study(Settings):
+    study: Name
+    title: str = ""
+    seed: Annotated[int, Field(ge=0)] = 0
+    results: str = "results"
+    problems: ProblemSource
+    semifactuals: Semifactuals = Semifactuals()
+    benchmarks: dict[Name, Benchmark]
+    models: dict[Name, Model]
+    methods: dict[Name, Method]
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    runtime: Runtime = Runtime()
+    grid: Grid
+
+
+def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
+    """Validate a configuration as a study; every name in the grid must be defined.
+
+    Raises UserError that names the key, what is wrong, and the nearest right one.
+    """
+    study = parse(Study, values, where)
+    tables: dict[str, Mapping[str, Any]] = {
+        "models": study.models,
+        "methods": study.methods,
+        "benchmarks": study.benchmarks,
+    }
+    for kind, table in tables.items():
+        for name in getattr(study.grid, kind):
+            if name not in table:
+                raise unknown_name(kind.removesuffix("s"), name, table, f"{where}: grid.{kind}")
+    for name in study.grid.methods:
+        for credit in study.methods[name].credit:
+            if credit.kind == "semifactual" and credit.steps % study.training.updates:
+                raise UserError(
+                    f"{where}: methods.{name}.credit: steps ({credit.steps}) must be a multiple of training.updates "
+                    f"({study.training.updates}), since a rollout is probed once for all its updates"
+                )
+    if "base" in study.methods:
+        raise unknown_name("method", "base", {}, f"{where}: methods ('base' names the untrained model)")
+    return study

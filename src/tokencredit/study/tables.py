@@ -1,0 +1,190 @@
+"""Every table the pipeline writes: one schema per file, in one place.
+
+A table is Parquet with the columns below, in this order. `write_table` is atomic (temporary name, fsync,
+rename) and deterministic: equal rows give equal bytes. Wall-clock readings never stand in a table that
+promises to be byte-identical between runs; they live in `timings` and in the stage's JSON record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokencredit.study.errors import UserError
+
+
+class TableError(UserError):
+    """A table is missing, damaged, or does not have the columns its schema names."""
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: pa.DataType
+    meaning: str
+    unit: str = ""
+
+
+def _c(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> Column:
+    return Column(name, kind, meaning, unit)
+
+
+_S, _I, _F, _B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_CELL = [
+    _c("model", _S, "model name of the study"),
+    _c("method", _S, "method name of the study; 'base' for the untrained model"),
+    _c("seed", _I, "seed index of the cell"),
+]
+
+SCHEMAS: dict[str, list[Column]] = {
+    "problems": [
+        _c("problem_id", _S, "hash of the white-space-normalised problem text (and choices)"),
+        _c("source", _S, "where the row came from: set, revision or file, row"),
+        _c("problem", _S, "problem text, without any instruction"),
+        _c("answer", _S, "gold answer as text"),
+        _c("answer_kind", _S, "integer, expression or choice: selects the grader's path"),
+        _c("choices", pa.list_(_S), "options of a multiple-choice problem, else empty"),
+        _c("tags", pa.list_(_S), "free labels, e.g. level:5, subject:algebra, steps:3"),
+    ],
+    "semifactuals": [
+        _c("problem_id", _S, "the problem this text perturbs"),
+        _c(
+            "kind",
+            _S,
+            "paraphrase, typo_noise, scenario_wrap, irrelevant_context, or counterfactual (ablation only)",
+        ),
+        _c("text", _S, "perturbed problem text; empty where none was found"),
+        _c("origin", _S, "rule, llm or import"),
+        _c("valid", _B, "accepted by the validator; only these are ever used"),
+        _c("reason", _S, "why it was refused or not found; empty when valid"),
+    ],
+    "samples": [  # evaluation: one row per sample
+        _c("problem_id", _S, "the problem"),
+        _c("sample", _I, "0 .. n-1"),
+        _c("seed", _I, "seed of this sample: a function of (checkpoint, benchmark, problem, sample) alone"),
+        _c("prompt_hash", _S, "sha256 (16 hex) of the prompt's token ids"),
+        _c("text", _S, "response text"),
+        _c("token_count", _I, "response tokens, EOS included", "tokens"),
+        _c("finish_reason", _S, "stop or length"),
+        _c("extracted", _S, "content of the last balanced box, empty where there is none"),
+        _c("correct", _B, "our verdict"),
+        _c("correct_library", _B, "math-verify's own verdict on the last box (null where not asked for)"),
+        _c("status", _S, "grader status: ok, no_box, unclosed, refused, timeout, unparsable"),
+    ],
+    "rollouts": [  # training: one row per sampled response
+        _c("step", _I, "optimisation step before the rollout", "optimisation steps"),
+        _c("problem_id", _S, "the problem"),
+        _c("group", _I, "prompt uid: index of the prompt's group in the rollout"),
+        _c("sample", _I, "0 .. G-1"),
+        _c("reward", _F, "verifiable reward"),
+        _c("advantage", _F, "group advantage"),
+        _c("token_count", _I, "response tokens, EOS included", "tokens"),
+        _c("finish_reason", _S, "stop or length"),
+        _c("text", _S, "response text"),
+    ],
+    "metrics": [  # training: long form, deterministic values only
+        *_CELL,
+        _c("step", _I, "optimisation step", "optimisation steps"),
+        _c("metric", _S, "e.g. loss, reward_mean, entropy, margin_mean; see docs/metrics"),
+        _c("value", _F, "value"),
+    ],
+    "timings": [  # wall clock: never byte-identical
+        *_CELL,
+        _c("step", _I, "optimisation step", "optimisation steps"),
+        _c("phase", _S, "rollout, grade, probe, score, update, checkpoint; or peak_memory, tokens_per_second"),
+        _c("value", _F, "seconds; MiB for peak_memory; tokens/s for tokens_per_second"),
+    ],
+}
+
+
+def schema(name: str) -> pa.Schema:
+    """Arrow schema of table `name`; each field carries its meaning and unit as metadata."""
+    fields = [pa.field(c.name, c.type, metadata={"meaning": c.meaning, "unit": c.unit}) for c in SCHEMAS[name]]
+    return pa.schema(fields, metadata={"tokencredit.table": name})
+
+
+def write_table(name: str, rows: Sequence[Mapping[str, Any]] | pa.Table, path: Path | str) -> Path:
+    """Write rows (dicts with exactly the schema's keys, or an Arrow table) as Parquet, atomically."""
+    want = schema(name)
+    if not isinstance(rows, pa.Table):
+        for i, row in enumerate(rows):
+            if set(row) != set(want.names):
+                odd = sorted(set(row) ^ set(want.names))
+                raise TableError(f"table '{name}', row {i}: columns missing or unknown: {', '.join(odd)}")
+        rows = pa.Table.from_pylist([dict(r) for r in rows], schema=want)
+    table = rows.select(want.names).cast(want).replace_schema_metadata(want.metadata)
+    path = Path(path)
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+    return path
+
+
+def read_table(name: str, path: Path | str, columns: Iterable[str] | None = None) -> pa.Table:
+    """Read a table and check its columns against the schema; one clear TableError otherwise."""
+    path = Path(path)
+    if not path.exists():
+        raise TableError(f"{path}: no such file (table '{name}'); run the rule that makes it")
+    try:
+        table = pq.read_table(path, columns=list(columns) if columns is not None else None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(f"{path}: damaged or not Parquet ({error}); delete it and run snakemake again") from error
+    want = list(columns) if columns is not None else [c.name for c in SCHEMAS[name]]
+    missing = [c for c in want if c not in table.column_names]
+    if missing:
+        raise TableError(f"{path}: table '{name}' lacks the column(s) {', '.join(missing)}")
+    return table
+
+
+class replacing:
+    """Context manager: yields a temporary path beside `path`; on success fsyncs and renames it into place."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.temporary
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self.temporary.unlink(missing_ok=True)
+            return
+        with open(self.temporary, "rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(self.temporary, self.path)
+
+
+def write_text(path: Path | str, text: str) -> Path:
+    """Write text atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def write_json(path: Path | str, value: Any, only_if_changed: bool = False) -> bool:
+    """Write JSON with sorted keys, atomically. Returns whether the file was (re)written."""
+    text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    path = Path(path)
+    if only_if_changed and path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    write_text(path, text)
+    return True
+
+
+def read_json(path: Path | str) -> Any:
+    """Read a JSON record or spec; one clear TableError where it is missing or damaged."""
+    path = Path(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TableError(f"{path}: no such file; run the rule that makes it") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise TableError(f"{path}: damaged JSON ({error}); delete it and run snakemake again") from None

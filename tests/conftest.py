@@ -1,0 +1,25 @@
+"""Shared fixtures. Real benchmark files are read by path and never committed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder with the real benchmark files (data/) and grading cases (cases/); skips where it is absent."""
+    folder = Path(os.environ.get("TOKENCREDIT_SHARED", ROOT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"no real benchmark files at {folder} (set TOKENCREDIT_SHARED)")
+    return folder
