@@ -1,0 +1,214 @@
+"""Evaluate one checkpoint on one benchmark: n samples per problem, one row per sample, resumable by shard.
+
+A sample's seed is a function of (study seed, checkpoint, benchmark, problem, sample) alone. The order of work is
+fixed by problem and sample, so that shards hold the same rows whenever and however often the job is restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tqdm import tqdm
+
+from tokencredit.grading import Grader, Item
+from tokencredit.model.base import base_prompt, eos_ids
+from tokencredit.model.checkpoint import Checkpoint, open_checkpoint, read_weights
+from tokencredit.model.prompts import Prompter, load_tokenizer, prompt_hash
+from tokencredit.sampling import Engine, Params, Request, make_engine
+from tokencredit.study.base import parse
+from tokencredit.study.config import Evaluation, Runtime
+from tokencredit.study.errors import UserError
+from tokencredit.study.grid import spec_hash
+from tokencredit.study.provenance import collect, file_digest
+from tokencredit.study.seeds import derive
+from tokencredit.study.tables import TableError, read_json, read_table, write_json, write_table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One sample to draw."""
+
+    problem: Mapping[str, Any]
+    sample: int
+    seed: int
+    prompt: tuple[int, ...]
+
+
+def evaluate(
+    spec: dict[str, Any],
+    checkpoint: Path,
+    problems: Path,
+    output: Path,
+    record: Path,
+    state: Path,
+    runtime: Runtime,
+    events: Any,
+) -> None:
+    """Sample and grade; write the `samples` table and its record. Finished shards under `state` are kept."""
+    settings = parse(Evaluation, spec["evaluation"], "spec: evaluation")
+    opened = open_checkpoint(checkpoint)
+    seconds: dict[str, float] = {}
+    rows = read_table("problems", problems).to_pylist()
+    if not rows:
+        raise UserError(f"{problems}: no problems to evaluate on")
+    begun = time.perf_counter()
+    prompter = Prompter(load_tokenizer(opened.folder), base_prompt(opened.base))
+    tasks = list_tasks(spec, opened, rows, prompter)
+    engine = make_engine(opened.folder, weights=read_weights(opened), kind=engine_kind(opened), device=runtime.device)
+    seconds["load"] = time.perf_counter() - begun
+    identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "problems": file_digest(problems)})
+    params = Params(
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        eos=eos_ids(opened.folder),
+    )
+    with Grader(workers=runtime.grader_workers, library=settings.library_verdict) as grader:
+        worker = Shards(state / identity, engine, params, prompter, grader, spec["tolerance"], seconds)
+        table = worker.run(tasks, settings.shard_samples, f"evaluate {title(opened)} on {spec['benchmark']}")
+    write_table("samples", table, output)
+    summary = summarise(table)
+    write_json(
+        record,
+        {
+            "stage": "evaluate",
+            "spec": spec,
+            "spec_hash": spec_hash(spec),
+            **opened.identity,
+            "benchmark": spec["benchmark"],
+            "samples": spec["samples"],
+            "problems": len(rows),
+            **summary,
+            "engine": type(engine).__name__,
+            "checkpoint": opened.digest,
+            "seconds": seconds,
+            "counts": {"samples": table.num_rows, "resumed_shards": worker.resumed},
+            "provenance": collect([checkpoint, problems]),
+        },
+    )
+    events.metrics({k: v for k, v in summary.items() if isinstance(v, float)}, opened.identity["step"])
+    shutil.rmtree(state, ignore_errors=True)
+
+
+def title(checkpoint: Checkpoint) -> str:
+    i = checkpoint.identity
+    return f"{i['model']}.{i['method']}.seed{i['seed']} step {i['step']}"
+
+
+def engine_kind(checkpoint: Checkpoint) -> str:
+    """The engine the study names for this model."""
+    return str(read_json(checkpoint.base)["spec"]["engine"])
+
+
+def list_tasks(
+    spec: Mapping[str, Any], checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]], prompter: Prompter
+) -> list[Task]:
+    """Every sample of the benchmark, problem after problem, in the problems' order."""
+    i = checkpoint.identity
+    where = (spec["seed"], "evaluate", i["model"], i["method"], i["seed"], i["step"], spec["benchmark"])
+    tasks = []
+    for row in rows:
+        prompt = prompter.ids(row["problem"], row["choices"])
+        for sample in range(spec["samples"]):
+            tasks.append(Task(row, sample, derive(*where, row["problem_id"], sample), prompt))
+    return tasks
+
+
+class Shards:
+    """Works through tasks shard by shard; a finished shard is a file, a damaged one is done again."""
+
+    def __init__(
+        self,
+        folder: Path,
+        engine: Engine,
+        params: Params,
+        prompter: Prompter,
+        grader: Grader,
+        tolerance: float | None,
+        seconds: dict[str, float],
+    ):
+        self.folder, self.engine, self.params, self.prompter = folder, engine, params, prompter
+        self.grader, self.tolerance, self.seconds = grader, tolerance, seconds
+        self.resumed = 0
+
+    def run(self, tasks: Sequence[Task], size: int, label: str) -> pa.Table:
+        tables = []
+        with tqdm(total=len(tasks), desc=label, unit="sample", mininterval=2) as bar:
+            for number, start in enumerate(range(0, len(tasks), size)):
+                chunk = tasks[start : start + size]
+                path = self.folder / f"shard-{number:05d}.parquet"
+                table = self._finished(path, len(chunk))
+                if table is None:
+                    write_table("samples", self._work(chunk), path)
+                    table = read_table("samples", path)
+                tables.append(table)
+                bar.update(len(chunk))
+        return pa.concat_tables(tables)
+
+    def _finished(self, path: Path, rows: int) -> pa.Table | None:
+        if not path.exists():
+            return None
+        try:
+            table = read_table("samples", path)
+        except TableError as error:
+            log.warning("%s; this shard is done again", error)
+            return None
+        if table.num_rows != rows:
+            return None
+        self.resumed += 1
+        return table
+
+    def _work(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+        begun = time.perf_counter()
+        completions = self.engine.generate([Request(t.prompt, t.seed) for t in tasks], self.params)
+        sampled = time.perf_counter()
+        texts = [self.prompter.decode(c.tokens) for c in completions]
+        items = [
+            Item(t.problem["answer"], text, t.problem["answer_kind"], self.tolerance, c.finish == "length")
+            for t, text, c in zip(tasks, texts, completions, strict=True)
+        ]
+        verdicts = self.grader.grade(items)
+        self.seconds["sample"] = self.seconds.get("sample", 0.0) + sampled - begun
+        self.seconds["grade"] = self.seconds.get("grade", 0.0) + time.perf_counter() - sampled
+        return [
+            {
+                "problem_id": t.problem["problem_id"],
+                "sample": t.sample,
+                "seed": t.seed,
+                "prompt_hash": prompt_hash(t.prompt),
+                "text": text,
+                "token_count": len(c.tokens),
+                "finish_reason": c.finish,
+                "extracted": v.extracted,
+                "correct": v.correct,
+                "correct_library": v.correct_library,
+                "status": v.status,
+            }
+            for t, text, c, v in zip(tasks, texts, completions, verdicts, strict=True)
+        ]
+
+
+def summarise(table: pa.Table) -> dict[str, Any]:
+    """What the record and the tracker show of a samples table."""
+    columns = {name: table.column(name).to_pylist() for name in ("correct", "correct_library", "status", "token_count")}
+    n = table.num_rows
+    library = [v for v in columns["correct_library"] if v is not None]
+    differs = sum(a != b for a, b in zip(columns["correct"], columns["correct_library"], strict=True) if b is not None)
+    return {
+        "accuracy": sum(columns["correct"]) / n,
+        "accuracy_library": sum(library) / len(library) if library else None,
+        "library_differs": differs,
+        "grader": dict(Counter(columns["status"])),
+        "tokens_mean": sum(columns["token_count"]) / n,
+        "truncated": table.column("finish_reason").to_pylist().count("length") / n,
+    }

@@ -1,0 +1,59 @@
+"""From a problem to prompt token ids; the only place where text becomes a prompt."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokencredit.study.config import Prompt
+from tokencredit.study.errors import UserError
+
+
+def load_tokenizer(folder: Path | str) -> Any:
+    """The tokenizer of a from_pretrained folder."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def render(prompt: Prompt, problem: str, choices: Sequence[str] = ()) -> str:
+    """The user's text: the template with the problem in its place, options lettered below it."""
+    if choices:
+        problem += "\n" + "\n".join(f"({chr(65 + i)}) {choice}" for i, choice in enumerate(choices))
+    return prompt.template.replace("{problem}", problem)
+
+
+class Prompter:
+    """Renders problems to token ids with one tokenizer and one template."""
+
+    def __init__(self, tokenizer: Any, prompt: Prompt, limit: int | None = None):
+        if prompt.chat and not tokenizer.chat_template:
+            raise UserError(
+                "prompt.chat is true, but the model's tokenizer has no chat template; set prompt.chat: false"
+            )
+        self.tokenizer, self.prompt, self.limit = tokenizer, prompt, limit
+
+    def ids(self, problem: str, choices: Sequence[str] = ()) -> tuple[int, ...]:
+        """Prompt token ids; UserError where they pass the limit (training.max_prompt_tokens)."""
+        text = render(self.prompt, problem, choices)
+        if self.prompt.chat:
+            message = [{"role": "user", "content": text}]
+            text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=not self.prompt.chat))
+        if self.limit is not None and len(ids) > self.limit:
+            raise UserError(
+                f"a prompt has {len(ids)} tokens, the limit is {self.limit} (training.max_prompt_tokens): "
+                f"{problem[:80]!r}..."
+            )
+        return ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Response text without special tokens; for grading and reading only, never fed back to a model."""
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def prompt_hash(ids: Sequence[int]) -> str:
+    """16 hex digits naming a prompt's token ids."""
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:16]
