@@ -1,0 +1,289 @@
+"""What the report page shows, as plain data; the template only lays it out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokencredit.analysis.csvfile import number, read_csv
+from tokencredit.analysis.plan import BASE, MACRO, Plan, layout
+from tokencredit.analysis.training_curves import read_record
+from tokencredit.reporting import style
+from tokencredit.reporting.inline import variable
+from tokencredit.reporting.results import Results
+from tokencredit.reporting.tables import Entry, entries
+from tokencredit.reporting.text import duration, fixed, interval, signed
+from tokencredit.study.tables import read_table
+
+Data = dict[str, Any]
+PHASES = ("rollout", "grade", "score", "probe", "update", "checkpoint")
+
+
+def method_look(p: Plan, method: str) -> Data:
+    light, _, _ = style.look(method, list(p.methods))
+    return {"name": method, "label": p.label(method), "colour": f"var({variable(light)})"}
+
+
+def main_table(results: Results, model: str) -> Data:
+    """Columns and rows of the main table, numbers as text; the headline's column first, where a phone shows it."""
+    p, shown = results.plan, results.shown_benchmarks()
+    order = sorted(range(len(shown)), key=lambda i: shown[i] != results.headline)
+    return {
+        "columns": [p.benchmark_label(shown[i]) for i in order],
+        "rows": [
+            {**method_look(p, method), "baseline": method == p.baseline, "cells": [_cell(p, row[i]) for i in order]}
+            for method, row in entries(results, model).items()
+        ],
+    }
+
+
+def _cell(p: Plan, e: Entry) -> Data:
+    r, challenger = e.pair, e.method in p.challengers
+    return {
+        "missing": e.mean is None,
+        "macro": e.benchmark == MACRO,
+        "mean": fixed(e.mean),
+        "sd": fixed(e.sd) if e.sd is not None else "",
+        "part": f"{e.seeds} of {e.of} seeds" if 0 < e.seeds < e.of else "",
+        "compared": challenger and r is not None,
+        "waiting": challenger and r is None and e.mean is not None,
+        "difference": signed(r.difference) if r else "",
+        "interval": interval(r) if r else "",
+        "evidence": ("above" if r.difference > 0 else "below") if r and r.evidence else "",
+    }
+
+
+def coverage(results: Results, root: Path) -> Data:
+    """How much of the grid is there, and what is not."""
+    p, place = results.plan, layout(root)
+    gaps = [r for r in results.missing if r["benchmark"] != MACRO]
+    total = sum(len(p.benchmarks_at(c.method, s)) for c, s in p.checkpoints())
+    untrained = [c.id for c in p.runs() if not Path(place.train(c, "metrics.parquet")).exists()]
+    return {
+        "total": total,
+        "have": total - len(gaps),
+        "runs": len(p.runs()),
+        "trained": len(p.runs()) - len(untrained),
+        "untrained": untrained,
+        "missing": [
+            f"{r['model']}.{r['method']}.seed{r['seed']}, step {r['step']}, {p.benchmark_label(r['benchmark'])}"
+            for r in gaps
+        ],
+    }
+
+
+def graders(p: Plan, analysis: Path) -> Data:
+    """Both graders over the final checkpoints and the base, per benchmark; statuses other than ok."""
+    totals: dict[str, dict[str, int]] = {}
+    counted = ("samples", "correct", "ours_only", "library_only", "no_box", "unclosed", "refused", "timeout")
+    for r in read_csv(analysis / "grading.csv"):
+        if r["method"] != BASE and int(r["step"]) != p.last:
+            continue
+        into = totals.setdefault(r["benchmark"], dict.fromkeys((*counted, "broken", "library", "asked"), 0))
+        for key in counted:
+            into[key] += int(r[key])
+        into["broken"] += int(r["unparsable"]) + int(r["other"])
+        if r["correct_library"]:
+            into["library"] += int(r["correct_library"])
+            into["asked"] += int(r["samples"])
+    rows = []
+    for b in p.benchmarks:
+        t = totals.get(b.name)
+        if t:
+            differ = t["ours_only"] + t["library_only"]
+            shares = {"ours": fixed(t["correct"] / t["samples"]), "library": "–", "differ": "–"}
+            if t["asked"]:
+                shares |= {"library": fixed(t["library"] / t["asked"]), "differ": fixed(differ / t["asked"], 2)}
+            rows.append({"label": b.label, **t, **shares})
+    return {"rows": rows}
+
+
+def timing(results: Results, analysis: Path) -> Data:
+    """Seconds by stage, and each method's training by phase (means over its runs)."""
+    p = results.plan
+    stages: dict[str, float] = {}
+    runs: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for r in read_csv(analysis / "timing.csv"):
+        value = number(r["value"]) or 0.0
+        if r["unit"] == "s":
+            stages[r["stage"]] = stages.get(r["stage"], 0.0) + value
+        if r["stage"] == "train":
+            runs.setdefault((r["model"], r["method"]), {}).setdefault(r["phase"], []).append(value)
+    order = ("problems", "semifactuals", "base", "train", "evaluate")
+    names = {"base": "base models", "train": "training", "evaluate": "evaluation", "semifactuals": "perturbations"}
+    total = sum(stages.values())
+    return {
+        "stages": [
+            {"name": names.get(s, s), "time": duration(stages[s]), "share": stages[s] / total if total else 0.0}
+            for s in order
+            if s in stages
+        ],
+        "total": duration(total) if stages else "–",
+        "methods": [
+            {"model": model, **method_look(p, method), **_run_time(runs[model, method])}
+            for model in p.models
+            for method in p.methods
+            if (model, method) in runs
+        ],
+        "phases": [ph for ph in PHASES if any(ph in phases for phases in runs.values())],
+    }
+
+
+def _run_time(phases: Mapping[str, list[float]]) -> Data:
+    number_of = max(len(v) for v in phases.values())
+    means = {ph: sum(v) / number_of for ph, v in phases.items()}
+    clock = {ph: means[ph] for ph in PHASES if ph in means}
+    total = sum(clock.values())
+    speed, memory = means.get("tokens_per_second"), means.get("peak_memory")
+    return {
+        "runs": number_of,
+        "time": duration(total),
+        "parts": {ph: {"time": duration(v), "share": v / total if total else 0.0} for ph, v in clock.items()},
+        "speed": f"{speed:,.0f}" if speed else "–",
+        "memory": f"{memory:,.0f}" if memory else "–",
+    }
+
+
+def examples(p: Plan, root: Path, limit: int = 4000) -> list[Data]:
+    """Per model and method, the first right and the first wrong response of the first benchmark that is there."""
+    place, found = layout(root), []
+    for model in p.models:
+        for cell, step in p.checkpoints():
+            last = cell.seed == p.seeds[0] and step == p.last
+            if cell.model != model or not (cell.method == BASE or last):
+                continue
+            for b in p.benchmarks_at(cell.method, step):
+                path = Path(place.samples(cell, step, b.name))
+                if path.exists():
+                    asked = _problems(Path(place.benchmark(b.name)))
+                    found.append(
+                        {
+                            "model": model, **method_look(p, cell.method), "seed": cell.seed, "step": step,
+                            "benchmark": b.label, "responses": list(_first_two(path, asked, limit)),
+                        }
+                    )  # fmt: skip
+                    break
+    return found
+
+
+def _problems(path: Path) -> dict[str, Data]:
+    if not path.exists():
+        return {}
+    rows = read_table("problems", path, ("problem_id", "problem", "answer")).to_pylist()
+    return {r["problem_id"]: r for r in rows}
+
+
+def _first_two(path: Path, asked: Mapping[str, Data], limit: int) -> Iterator[Data]:
+    columns = ("problem_id", "sample", "text", "extracted", "correct", "token_count", "finish_reason", "status")
+    rows = read_table("samples", path, columns).to_pylist()
+    rows.sort(key=lambda r: (r["problem_id"], r["sample"]))
+    for right in (True, False):
+        r = next((r for r in rows if r["correct"] is right), None)
+        if r is None:
+            continue
+        cut = max(0, len(r["text"]) - limit)
+        yield {
+            **r,
+            "text": r["text"][:limit],
+            "cut": cut,
+            "problem": asked.get(r["problem_id"], {}).get("problem", ""),
+            "gold": asked.get(r["problem_id"], {}).get("answer", "not known"),
+        }
+
+
+def provenance(p: Plan, root: Path) -> Data:
+    """What every record under `root` says it came from; values that differ between records are all shown."""
+    values: dict[str, dict[str, int]] = {}
+    inputs: dict[str, set[str]] = {}
+    count = 0
+    for path, record in _records(p, root):
+        origin = record.get("provenance")
+        if not isinstance(origin, dict):
+            continue
+        count += 1
+        for key, value in _flat({k: v for k, v in origin.items() if k != "inputs"}):
+            values.setdefault(key, {}).setdefault(_shown(value), 0)
+            values[key][_shown(value)] += 1
+        files = dict(origin.get("inputs", {})) if "eval" not in path.parts else {}
+        files |= {f"{path.parent.name}/{k}": v.get("sha256", "") for k, v in _files(record)}
+        if isinstance(record.get("digests"), dict) and record["digests"].get("output"):
+            files[f"{path.stem} (as built)"] = record["digests"]["output"]
+        for name, digest in files.items():
+            inputs.setdefault(name, set()).add(str(digest))
+    return {
+        "records": count,
+        "rows": [
+            {"key": key, "values": sorted(found.items(), key=lambda item: (-item[1], item[0]))}
+            for key, found in values.items()
+        ],
+        "inputs": [{"name": n, "digests": sorted(d)} for n, d in sorted(inputs.items())],
+    }
+
+
+def _records(p: Plan, root: Path) -> Iterator[tuple[Path, Data]]:
+    place = layout(root)
+    paths = [place.problems, *(place.benchmark(b.name) for b in p.benchmarks), place.semifactuals]
+    paths += [place.base(m) for m in p.models] + [place.train(c, "train.json") for c in p.runs()]
+    paths += [place.samples(c, s, b.name) for c, s in p.checkpoints() for b in p.benchmarks_at(c.method, s)]
+    for file in paths:
+        path = Path(file).with_suffix(".json")
+        record = read_record(path)
+        if record is not None:
+            yield path, record
+
+
+def _files(record: Data) -> Iterator[tuple[str, Data]]:
+    files = record.get("files")
+    if isinstance(files, dict):
+        yield from ((k, v) for k, v in files.items() if isinstance(v, dict))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if key == "libraries" and isinstance(value, Mapping):
+            yield key, ", ".join(f"{name} {version}" for name, version in sorted(value.items()))
+        elif isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key} ")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value or "not known"
+    return {True: "yes", False: "no"}.get(value, json.dumps(value)) if isinstance(value, bool) else json.dumps(value)
+
+
+def for_methods(rows: Iterable[Data], methods: Iterable[str]) -> list[Data]:
+    """Rows of a YAML list that concern one of `methods`, or all of them."""
+    wanted = set(methods)
+    return [r for r in rows if not r.get("methods", []) or wanted & set(r["methods"])]
+
+
+def published(results: Results, values: Data) -> Data:
+    """Published differences beside ours, each with the model it was measured on."""
+    p, rows = results.plan, []
+    for method in p.challengers:
+        theirs = [
+            {
+                "model": d["model"],
+                "difference": signed(d["difference"], 2, 1.0),
+                "interval": f"{signed(d['low'], 1, 1.0)} to {signed(d['high'], 1, 1.0)}" if "low" in d else "",
+                "seeds": d.get("seeds"),
+                "measure": d["measure"],
+                "source": d["source"],
+            }
+            for d in values["differences"]
+            if d["method"] == method
+        ]
+        ours = [
+            {"model": model, "difference": signed(r.difference, 2), "interval": interval(r), "seeds": r.n}
+            for model in p.models
+            if (r := results.pair(model, method, results.headline)) is not None
+        ]
+        if theirs:
+            rows.append({**method_look(p, method), "ours": ours, "theirs": theirs})
+    notes = [n["text"] for n in values["notes"] if n["method"] in p.methods]
+    return {"rows": rows, "notes": notes}

@@ -1,0 +1,102 @@
+"""The report: tables, figures, and one HTML page that stands alone, from the aggregate files of a study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokencredit.analysis.plan import Plan
+from tokencredit.reporting import figures, page, tables
+from tokencredit.reporting.answer import answer
+from tokencredit.reporting.inline import inline_svg, palette, variable
+from tokencredit.reporting.results import Results, load
+from tokencredit.study.config import load_study
+from tokencredit.study.grid import specs
+from tokencredit.study.tables import write_text
+
+QUESTION = "Which token of a solution deserves the reward?"
+
+
+def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> list[Path]:
+    """Write tables/, figures/ and report.html into `out`, from {root}/analysis and the records under root.
+
+    spec: the `report` spec of study/grid.py (the study's whole configuration). Returns the files written.
+    """
+    root, out = Path(root), Path(out)
+    config = spec["config"]
+    expected = specs(load_study(config, "the report's spec"))["aggregate"]
+    files = tables.write(expected, root, out / "tables")
+    files += figures.draw(expected, root, out / "figures")
+    results = load(expected, root / "analysis")
+    return [*files, write_text(out / "report.html", render(config, results, root, out / "figures"))]
+
+
+def render(config: Mapping[str, Any], results: Results, root: Path, drawn: Path) -> str:
+    """The page as HTML. config: the study as plain JSON; drawn: folder of the figures."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    p, analysis = results.plan, root / "analysis"
+    colours = palette(p.methods)
+    loader = PackageLoader("tokencredit.reporting", "templates")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["percent"] = lambda share: f"{share * 100:.1f}"
+    return environment.get_template("report.html.j2").render(
+        question=QUESTION,
+        study=p.study,
+        title=config.get("title", ""),
+        plan=p,
+        models=[_model(results, model) for model in p.models],
+        legend=[page.method_look(p, m) for m in results.shown_methods()],
+        headline=p.benchmark_label(results.headline),
+        several=len(p.benchmarks) > 1,
+        figures=_figures(drawn, list(colours), Markup),
+        coverage=page.coverage(results, root),
+        graders=page.graders(p, analysis),
+        timing=page.timing(results, analysis),
+        examples=page.examples(p, root),
+        provenance=page.provenance(p, root),
+        reconstructed=page.for_methods(packaged("reconstructed.yaml"), p.methods),
+        published=page.published(results, packaged("published.yaml")),
+        config=yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100),
+        style=Markup(_style(colours)),  # our own style sheet, no text of the study in it
+        seeds_of_samples=_samples(p),
+    )
+
+
+def packaged(name: str) -> Any:
+    """A YAML file of this package."""
+    return yaml.safe_load(resources.files("tokencredit.reporting").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _model(results: Results, model: str) -> dict[str, Any]:
+    return {"name": model, "answer": answer(results, model), "table": page.main_table(results, model)}
+
+
+def _figures(drawn: Path, colours: list[str], safe: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    """model -> kind -> caption and inline SVG, of the figures that have something to show."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for c in json.loads((drawn / "figures.json").read_text(encoding="utf-8")):
+        if c["shown"]:
+            # inline_svg escapes the alternative text; all else in the file was escaped when it was drawn
+            svg = safe(inline_svg(drawn / f"{c['name']}.svg", c["alt"], colours))
+            found.setdefault(c["model"], {})[c["kind"]] = {**c, "svg": svg}
+    return found
+
+
+def _style(colours: Mapping[str, str]) -> str:
+    sheet = resources.files("tokencredit.reporting").joinpath("templates", "report.css").read_text(encoding="utf-8")
+    light = " ".join(f"{variable(c)}: {c};" for c in colours)
+    dark = " ".join(f"{variable(c)}: {d};" for c, d in colours.items())
+    return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{sheet}"
+
+
+def _samples(p: Plan) -> str:
+    """'16' or '1 to 16': samples per problem over the benchmarks."""
+    counts = sorted({b.samples for b in p.benchmarks})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
