@@ -42,8 +42,11 @@ def overlay(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
     out = dict(base)
     for key, value in change.items():
         old = out.get(key)
-        same = isinstance(old, Mapping) and isinstance(value, Mapping)
-        if same and value.get("kind", old.get("kind")) == old.get("kind"):
+        if (
+            isinstance(old, Mapping)
+            and isinstance(value, Mapping)
+            and value.get("kind", old.get("kind")) == old.get("kind")
+        ):
             out[key] = overlay(old, value)
         else:
             out[key] = value

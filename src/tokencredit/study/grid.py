@@ -161,7 +161,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             for name in study.grid.benchmarks
         },
     }
-    out["report"] = {"stage": "report", "config": full}
+    out["report"] = {"stage": "report", "config": {k: v for k, v in full.items() if k != "runtime"}}
     return out
 
 

@@ -1,0 +1,329 @@
+"""The command line: one thin sub-command per stage, each a function of files.
+
+Exit codes: 0 done; 1 a fault of ours (traceback); 2 something the user can mend (one message); 85 saved and asked
+to leave, run it again to go on. Nothing heavy is imported before the command is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokencredit.study.errors import UserError
+
+if TYPE_CHECKING:
+    from tokencredit.study.config import Runtime
+
+Json = dict[str, Any]
+DESCRIPTION = "Which token of a solution deserves the reward? Stages and tools of the tokencredit pipeline."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit code; GoOn (85) and argparse's own exits pass through."""
+    args = _parser().parse_args(arguments)
+    try:
+        args.run(args)
+    except UserError as error:
+        print(f"tokencredit {args.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has read enough
+        return 0
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tokencredit", description=DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        return made
+
+    def stage(name: str, run: Callable[..., None], text: str, *paths: str) -> argparse.ArgumentParser:
+        made = command(name, lambda args: _stage(args, run), text)
+        made.add_argument("--spec", type=Path, required=True, help="resolved spec, results/STUDY/cells/*.json")
+        for path in paths:
+            made.add_argument(f"--{path}", type=Path, required=True)
+        made.add_argument("--runtime", type=Path, help="how to work (threads, device, saving): cells/runtime.json")
+        made.add_argument("--results", type=Path, help="results/STUDY (default: where the spec's `cells` folder is)")
+        made.add_argument("--cell", default="", help="name of the cell in the event log")
+        made.add_argument("--log", type=Path, help="also write progress and messages to this file")
+        return made
+
+    stage("problems", _problems, "Build one set of problems.", "output", "record")
+    stage("semifactuals", _semifactuals, "Perturb the training problems.", "problems", "output", "record")
+    stage("base", _base, "Make or fetch a base model.", "record", "state")
+    train = stage("train", _train, "Train one cell.", "base", "problems", "out", "state")
+    train.add_argument("--semifactuals", type=Path)
+    stage(
+        "evaluate", _evaluate, "Evaluate one checkpoint on one benchmark.",
+        "checkpoint", "problems", "output", "record", "state",
+    )  # fmt: skip
+    stage("aggregate", _aggregate, "Turn samples and metrics into the study's tables.", "out")
+    stage("report", _report, "Tables, figures and the report page.", "out")
+
+    check = command("check", _check, "Validate a study and print its grid; runs nothing.")
+    check.add_argument("file", nargs="*", type=Path, help="study files, laid over config.yaml in turn")
+    check.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
+
+    track = command("track", _track, "Bring a study's event logs into its MLflow store.")
+    track.add_argument("action", choices=["sync"])
+    track.add_argument("--results", type=Path, required=True, help="results/STUDY")
+    track.add_argument("--receipt", type=Path, help="write what was done here; a store that is down is no failure")
+    track.add_argument("--log", type=Path)
+
+    docs = command("docs", _docs, "Write the parts of README and docs/ that are made from the code.")
+    docs.add_argument("--root", type=Path, default=Path(), help="folder of the repository")
+
+    grade = command("grade", _grade, "Grade a JSONL file of cases (gold, response, kind); one verdict a line.")
+    grade.add_argument("file", help="cases, or - for standard input")
+    grade.add_argument("--output", type=Path, help="JSONL file for the verdicts (default: standard output)")
+    grade.add_argument("--workers", type=int, default=2, help="worker processes")
+    grade.add_argument("--timeout", type=float, default=5.0, help="seconds granted to one case")
+    grade.add_argument("--no-library", action="store_true", help="leave out math-verify's own verdict")
+    return parser
+
+
+# --- stages -----------------------------------------------------------------------------------------------------
+
+
+def _stage(args: argparse.Namespace, work: Callable[..., None]) -> None:
+    """Run a stage with its threads set, its lines shown and logged, and its event log kept."""
+    from tokencredit.console import Console
+    from tokencredit.study.base import parse
+    from tokencredit.study.config import Runtime
+    from tokencredit.study.grid import spec_hash
+    from tokencredit.tracking import EventLog
+    from tokencredit.tracking.live import Live
+
+    spec = _read_json(args.spec)
+    if args.results is None and args.spec.parent.name == "cells":
+        args.results = args.spec.parent.parent
+    runtime = parse(Runtime, _read_json(args.runtime) if args.runtime else {}, str(args.runtime))
+    _environment(runtime.threads)
+    with ExitStack() as stack:
+        if args.log:
+            stack.enter_context(Console(args.log, f"{args.command} {args.cell}".strip()))
+        stack.enter_context(_messages())
+        events = args.results / "events" / f"{args.command}.{args.cell or 'all'}.jsonl" if args.results else None
+        try:
+            stack.enter_context(Live(args.results, events))
+            log = stack.enter_context(EventLog(events, _tags(args, spec_hash(spec))))
+            log.params({k: v for k, v in spec.items() if k != "stage"})
+            work(args, spec, runtime, log)
+        except UserError as error:  # shown here and not in main, so that it stands in the job's log too
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit(1) from None
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """The package's log messages go where sys.stderr goes now."""
+    logger, handler = logging.getLogger("tokencredit"), logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _environment(threads: int) -> None:
+    """Set before torch is imported: two OpenMP threads on a busy machine run ten times slower than one."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    # peft and transformers warn about each other
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|peft)\.")
+
+
+def _tags(args: argparse.Namespace, digest: str) -> dict[str, str]:
+    if not args.results:
+        return {}
+    from tokencredit.study.provenance import collect
+
+    tags = {"study": args.results.name, "stage": args.command, "cell": args.cell, "spec_hash": digest}
+    if args.command in ("base", "train", "evaluate"):
+        tags |= dict(zip(("model", "method", "seed", "step", "benchmark"), args.cell.split("."), strict=False))
+    origin = collect()
+    return tags | {k: str(origin.get(k, "")) for k in ("commit", "dirty", "code", "lock")}
+
+
+def _recorded(log: Any, record: Path, *files: Path) -> None:
+    """Log a stage's record: its seconds and counts as metrics, itself and the files as artifacts."""
+    from tokencredit.tracking import flatten
+
+    content = _read_json(record)
+    numbers = flatten({k: content[k] for k in ("seconds", "counts", "grader") if k in content})
+    log.metrics({k: v for k, v in numbers.items() if isinstance(v, int | float)})
+    for path in (record, *files):
+        log.artifact(path)
+
+
+def _problems(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.problems.stages import build_problems
+
+    build_problems(spec, args.output, args.record)
+    _recorded(log, args.record, args.output)
+
+
+def _semifactuals(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.problems.stages import build_semifactuals
+
+    build_semifactuals(spec, args.problems, args.output, args.record)
+    _recorded(log, args.record, args.output)
+
+
+def _base(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.model.base import build_base
+
+    build_base(spec, args.record, args.state)
+    _recorded(log, args.record)
+    _weights(log, args.record)
+
+
+def _train(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.training.run import train
+
+    train(spec, args.base, args.problems, args.semifactuals, args.out, args.state, runtime, log)
+    _recorded(log, args.out / "train.json", *sorted(args.out.glob("*.parquet")))
+    for checkpoint in sorted(args.out.glob("step*/checkpoint.json")):
+        _weights(log, checkpoint, checkpoint.parent.name)
+
+
+def _evaluate(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.evaluation.run import evaluate
+
+    evaluate(spec, args.checkpoint, args.problems, args.output, args.record, args.state, runtime, log)
+    _recorded(log, args.record, args.output)
+
+
+def _aggregate(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.analysis.aggregate import aggregate
+
+    aggregate(spec, _root(args), args.out)
+    for path in sorted(args.out.glob("*.csv")):
+        log.artifact(path)
+
+
+def _report(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.reporting.report import build_report
+
+    for path in build_report(spec, _root(args), args.out):
+        log.artifact(path)
+
+
+def _root(args: argparse.Namespace) -> Path:
+    if args.results is None:
+        raise UserError("--results is missing, and the spec does not lie in a `cells` folder")
+    return args.results
+
+
+def _weights(log: Any, record: Path, folder: str = "") -> None:
+    """Name weights by path and digest; they are never copied into the store."""
+    for name in _read_json(record).get("files", {}):
+        log.artifact(record.parent / name, str(Path(folder) / name), link=True)
+
+
+# --- tools ------------------------------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> None:
+    from tokencredit.study import cells, check_files, evaluations, layout, load_study
+    from tokencredit.study.files import overlay, read_yaml
+
+    settings = read_yaml(args.base)
+    for path in args.file:
+        settings = overlay(settings, read_yaml(path))
+    study = load_study(settings, str(args.file[-1] if args.file else args.base))
+    check_files(study)
+    grid = study.grid
+    print(f"{study.study}: {study.title}".rstrip(": "))
+    for name in ("models", "methods", "seeds", "benchmarks"):
+        print(f"  {name:<11}{' '.join(str(v) for v in getattr(grid, name))}")
+    print(f"  {'training':<11}{len(cells(study))} runs of {study.training.steps} steps")
+    print(f"  {'evaluation':<11}{sum(1 for _ in evaluations(study))} of a checkpoint on a benchmark")
+    print(f"  {'results':<11}{layout(study).root}")
+
+
+def _track(args: argparse.Namespace) -> None:
+    from tokencredit.console import Console
+    from tokencredit.study.tables import write_json
+    from tokencredit.tracking.store import StoreError, shown, store_uri
+    from tokencredit.tracking.sync import Receipt, sync
+
+    with ExitStack() as stack:
+        if args.log:
+            stack.enter_context(Console(args.log, "track"))
+        try:
+            receipt = sync(args.results)
+        except StoreError as error:
+            receipt = Receipt(shown(store_uri(args.results)), errors=[str(error)])
+        for line in receipt.errors:
+            print(f"warning: tracking: {line}", file=sys.stderr)
+        print(
+            f"tracking: {receipt.runs} runs in {receipt.store} ({receipt.created} new, {receipt.updated} grown, "
+            f"{receipt.remade} remade, {receipt.unchanged} unchanged)",
+            file=sys.stderr,
+        )
+    if args.receipt:
+        write_json(args.receipt, receipt.as_json())
+    elif receipt.errors:
+        raise UserError("not everything was written; see the warnings, and call it again when the store is up")
+
+
+def _docs(args: argparse.Namespace) -> None:
+    from tokencredit.docs import pages
+    from tokencredit.study.tables import write_text
+
+    for path, text in pages(args.root).items():
+        write_text(path, text)
+
+
+def _grade(args: argparse.Namespace) -> None:
+    from tokencredit.grading.command import grade_file
+    from tokencredit.study.tables import replacing
+
+    with (
+        replacing(args.output) if args.output else nullcontext() as path,
+        open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
+    ):
+        counts = grade_file(args.file, out, args.workers, not args.no_library, args.timeout)
+    print(" ".join(f"{name}={number}" for name, number in sorted(counts.items())), file=sys.stderr)
+
+
+def _read_json(path: Path) -> Json:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not a JSON object")
+    return content
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+# Stands in for `tokencredit` where only the workflow is tested: writes what the rule declares, as text that depends
+# on the contents of the files named on the command line and on nothing else.
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+stage, words = sys.argv[1], sys.argv[2:]
+words = words[1:] if stage == "track" else words
+args = dict(zip(words[::2], words[1::2], strict=True))
+given = [v for k, v in sorted(args.items()) if os.path.isfile(v) and k not in ("--runtime", "--log")]
+text = hashlib.sha256(b"".join(Path(path).read_bytes() for path in given)).hexdigest()
+root = os.path.dirname(os.path.dirname(args["--spec"])) if "--spec" in args else args["--results"]
+
+
+def specification(name):
+    with open(os.path.join(root, "cells", name + ".json")) as handle:
+        return json.load(handle)
+
+
+outputs = [args[k] for k in ("--output", "--record", "--receipt") if k in args]
+if stage == "train":
+    training = specification("train." + args["--cell"])["training"]
+    steps = {*training["checkpoints"], training["rollouts"] * training["updates"]}
+    names = ["metrics.parquet", "rollouts.parquet", "timings.parquet", "train.json"]
+    outputs = [os.path.join(args["--out"], n) for n in [*names, *(f"step{s}/checkpoint.json" for s in steps)]]
+elif stage == "aggregate":
+    names = ("summary", "paired", "paired_problems", "grading", "curves", "timing")
+    outputs = [os.path.join(args["--out"], f"{n}.csv") for n in names]
+elif stage == "report":
+    models = specification("aggregate")["grid"]["models"]
+    kinds = os.environ["FIGURES"].split()
+    names = [f"figures/{k}_{m}.{e}" for k in kinds for m in models for e in ("svg", "png")]
+    names += [f"tables/main_{m}.{e}" for m in models for e in ("csv", "tex")] + ["figures/figures.json", "report.html"]
+    outputs = [os.path.join(args["--out"], n) for n in names]
+for path in outputs:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as handle:
+        handle.write(text)
