@@ -49,7 +49,7 @@ ui: env
 	@test -z "$$MLFLOW_TRACKING_URI" || echo "MLFLOW_TRACKING_URI is set: new runs go there, not to this page"
 	@test -f results/$(STUDY)/mlflow.db || { \
 	  echo "results/$(STUDY)/mlflow.db is not there yet: call 'make reproduce' first (or name a study, STUDY=...)"; exit 1; }
-	@echo "MLflow: http://127.0.0.1:$(PORT)    (Ctrl-C ends it)"
+	@echo "MLflow: http://127.0.0.1:$(PORT)/#/experiments/1/runs    (Ctrl-C ends it)"
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=true \
 	  $(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port $(PORT) \
 	  --backend-store-uri "sqlite:///$(CURDIR)/results/$(STUDY)/mlflow.db"

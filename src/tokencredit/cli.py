@@ -165,7 +165,9 @@ def _tags(args: argparse.Namespace, digest: str) -> dict[str, str]:
 
     tags = {"study": args.results.name, "stage": args.command, "cell": args.cell, "spec_hash": digest}
     if args.command in ("base", "train", "evaluate"):
-        tags |= dict(zip(("model", "method", "seed", "step", "benchmark"), args.cell.split("."), strict=False))
+        names = ("model", "method", "seed", "step", "benchmark")
+        parts = dict(zip(names, args.cell.split("."), strict=False))
+        tags |= {k: v.removeprefix(k) if k in ("seed", "step") else v for k, v in parts.items()}
     origin = collect()
     return tags | {k: str(origin.get(k, "")) for k in ("commit", "dirty", "code", "lock")}
 
@@ -175,8 +177,9 @@ def _recorded(log: Any, record: Path, *files: Path) -> None:
     from tokencredit.tracking import flatten
 
     content = _read_json(record)
-    numbers = flatten({k: content[k] for k in ("seconds", "counts", "grader") if k in content})
-    log.metrics({k: v for k, v in numbers.items() if isinstance(v, int | float)})
+    for part in ("seconds", "counts", "grader"):  # a slash makes a section of the run's page
+        numbers = flatten({part: content.get(part, {})})
+        log.metrics({k.replace(".", "/", 1): v for k, v in numbers.items() if isinstance(v, int | float)})
     for path in (record, *files):
         log.artifact(path)
 

@@ -64,7 +64,7 @@ def test_stage_gets_its_files_and_leaves_a_run(
     assert (got.status, got.tags["study"], got.tags["stage"], got.tags["cell"]) == ("FINISHED", "s", "problems", "easy")
     assert len(got.tags["spec_hash"]) == 16
     assert got.params == {"seed": "1", "source.size": "4"}
-    assert {k: v for (k, _), (v, _) in got.metrics.items()} == {"seconds.build": 0.5, "counts.rows": 4.0}
+    assert {k: v for (k, _), (v, _) in got.metrics.items()} == {"seconds/build": 0.5, "counts/rows": 4.0}
     assert sorted(got.artifacts) == ["easy.json", "easy.txt"]
     assert "four problems" in (place / "easy.log").read_text()
     assert "[problems easy] four problems" in capsys.readouterr().err

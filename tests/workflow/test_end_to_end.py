@@ -85,6 +85,8 @@ def test_store_holds_one_run_per_stage_and_cell(first: Folder, study: Study) -> 
             assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
             assert mlflow.list_artifacts(run.info.run_id)
     train = next(r for r in runs if r.info.run_name == "train scratch.mcpo.seed1")
+    cell = {"model": "scratch", "method": "mcpo", "seed": "1"}
+    assert {k: train.data.tags[k] for k in cell} == cell
     assert train.data.params["credit_method.credit.0.kind"] == "margin"
     assert len(mlflow.get_metric_history(train.info.run_id, "loss")) == study.training.steps
     receipt = json.loads((results(first) / "tracking.json").read_text())

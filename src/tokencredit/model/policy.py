@@ -115,7 +115,8 @@ def load_policy(
     stored = torch.float32 if adapter.kind == "full" else compute
     model: Any = AutoModelForCausalLM.from_pretrained(
         str(folder), dtype=stored, local_files_only=True, attn_implementation="sdpa"
-    ).to(device)
+    )
+    model.to(device)
     _no_dropout(model)
     if checkpointing:
         model.activation_checkpointing_enable()

@@ -86,7 +86,7 @@ class _TokenScores(torch.autograd.Function):
         return logprob, entropy, margin
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         slope, *saved = ctx.saved_tensors
         if slope is not None:
             return grad[:, None].to(slope.dtype) * slope, None, None, None, None, None

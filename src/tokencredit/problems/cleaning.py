@@ -58,7 +58,7 @@ def clean(
         raise UserError(f"{label}: no problem ends with strip_suffix {source.strip_suffix[-60:]!r}")
     kept = _distinct(kept, audit)
     kind = answer_kind(kept, source.answer_kind)
-    kept = _graded(kept, kind, label, getattr(source, "ungradable", "error"), audit)
+    kept = _graded(kept, kind, label, source.ungradable, audit)
     kept = draw(kept, source.size, seed, label)
     audit.kept = len(kept)
     return [{k: v for k, v in row.items() if k != "id"} for row in kept], audit

@@ -34,6 +34,7 @@ class _Rows(Settings):
     strip_prefix: str = ""
     strip_suffix: str = ""
     language: Literal["any", "en", "zh"] = "any"
+    ungradable: Literal["error", "drop", "keep"] = "error"  # golds that the grader cannot read
 
 
 class FileProblems(_Rows):
