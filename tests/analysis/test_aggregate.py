@@ -6,8 +6,8 @@ import statistics
 import numpy as np
 import pytest
 from scipy import stats
-from tests.reporting.fake_results import METHODS, build, config
 
+from tests.reporting.fake_results import METHODS, build, config
 from tokencredit.analysis.aggregate import SUMMARY, aggregate
 from tokencredit.analysis.csvfile import write_csv
 from tokencredit.study.errors import UserError

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 import yaml
-from tests.reporting.fake_results import build, config
 
+from tests.reporting.fake_results import build, config
 from tokencredit.analysis.aggregate import aggregate
 from tokencredit.reporting import figures, tables
 from tokencredit.reporting.report import QUESTION, build_report, packaged

@@ -9,10 +9,21 @@ from typing import Any
 
 from tokencredit.study.config import Prompt
 from tokencredit.study.errors import UserError
+from tokencredit.study.tables import read_json
 
 
 def load_tokenizer(folder: Path | str) -> Any:
-    """The tokenizer of a from_pretrained folder."""
+    """The tokenizer of a from_pretrained folder.
+
+    A folder that names the general class is read by it directly: AutoTokenizer imports torch and every model's
+    registration first, two seconds that each of many evaluation jobs would pay.
+    """
+    config = Path(folder) / "tokenizer_config.json"
+    named = read_json(config).get("tokenizer_class") if config.exists() else None
+    if named in ("TokenizersBackend", "PreTrainedTokenizerFast") and (Path(folder) / "tokenizer.json").exists():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)

@@ -57,14 +57,14 @@ class ScratchModel(Settings):
     """A small Qwen3-architecture model, pretrained here on the synthetic corpus."""
 
     kind: Literal["scratch"]
-    hidden: Positive = 96
+    hidden: Positive = 64
     layers: Positive = 3
-    heads: Positive = 3
-    kv_heads: Positive = 3
+    heads: Positive = 2
+    kv_heads: Positive = 2
     head_dim: Positive = 32
-    ff: Positive = 256
+    ff: Positive = 192
     vocab: Positive = 376
-    steps: Positive = 1000
+    steps: Positive = 1800
     batch: Positive = 16
     clean_share: Annotated[float, Field(ge=0, le=1)] = 0.6
 
