@@ -92,7 +92,7 @@ SCHEMAS: dict[str, list[Column]] = {
     "metrics": [  # training: long form, deterministic values only
         *_CELL,
         _c("step", _I, "optimisation step", "optimisation steps"),
-        _c("metric", _S, "e.g. loss, reward_mean, entropy, margin_mean; see docs/metrics"),
+        _c("metric", _S, "e.g. loss, reward_mean, entropy, margin_mean; see docs/metrics.md"),
         _c("value", _F, "value"),
     ],
     "timings": [  # wall clock: never byte-identical
