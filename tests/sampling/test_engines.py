@@ -145,3 +145,17 @@ def test_fresh_memory_does_not_leak_in(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options).fill_(torch.nan))
     assert engine_of("fast").generate(requests(), Params(max_tokens=10)) == expected
+
+
+def test_a_prompt_is_run_once_for_all_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = engine_of("fast")
+    run: list[tuple[int, ...]] = []
+    prefill = engine.decoder.prefill
+
+    def counted(prompts: Any) -> Any:
+        run.extend(prompts)
+        return prefill(prompts)
+
+    monkeypatch.setattr(engine.decoder, "prefill", counted)
+    engine.generate(requests(PROMPTS * 8), Params(max_tokens=6, eos=(3, 30, 77)))
+    assert sorted(run) == sorted(set(PROMPTS))

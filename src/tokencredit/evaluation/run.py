@@ -64,7 +64,14 @@ def evaluate(
     begun = time.perf_counter()
     prompter = Prompter(load_tokenizer(opened.folder), base_prompt(opened.base))
     tasks = list_tasks(spec, opened, rows, prompter)
-    engine = make_engine(opened.folder, weights=read_weights(opened), kind=engine_kind(opened), device=runtime.device)
+    model = read_json(opened.base)["spec"]
+    engine = make_engine(
+        opened.folder,
+        weights=read_weights(opened),
+        kind=model["engine"],
+        device=runtime.device,
+        dtype=model["dtype"],
+    )
     seconds["load"] = time.perf_counter() - begun
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "problems": file_digest(problems)})
     params = Params(
@@ -103,11 +110,6 @@ def evaluate(
 def title(checkpoint: Checkpoint) -> str:
     i = checkpoint.identity
     return f"{i['model']}.{i['method']}.seed{i['seed']} step {i['step']}"
-
-
-def engine_kind(checkpoint: Checkpoint) -> str:
-    """The engine the study names for this model."""
-    return str(read_json(checkpoint.base)["spec"]["engine"])
 
 
 def list_tasks(

@@ -52,10 +52,10 @@ class Muon:
         for group in by_shape.values():
             updates = orthogonalise(torch.stack([wide for _, wide in group]))
             for (weight, _), update in zip(group, updates, strict=True):
-                rows_, columns = weight.shape
-                scale = max(1.0, rows_ / columns) ** 0.5
+                height, width = weight.shape
+                scale = max(1.0, height / width) ** 0.5
                 weight.mul_(1 - lr * self.weight_decay)
-                weight.add_(update if rows_ <= columns else update.T, alpha=-lr * scale)
+                weight.add_(update if height <= width else update.T, alpha=-lr * scale)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:

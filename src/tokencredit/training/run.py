@@ -125,7 +125,7 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             self.policy.parameters(), o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay, fused=True
         )
-        self.engine = make_engine(self.policy.model, kind=self.model.engine)
+        self.engine = make_engine(self.policy.model, kind=self.model.engine, dtype=self.model.dtype)
         self.eos = eos_ids(self.folder)
 
     def run(self) -> None:
