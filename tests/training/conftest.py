@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tokencredit.model.base import build_base
 from tokencredit.model.policy import Policy
+from tokencredit.model.scratch import save_tokenizer, train_tokenizer
+from tokencredit.study import load_study, specs
 from tokencredit.study.config import Training
+from tokencredit.study.tables import write_table
 from tokencredit.training.rollout import Rollout
 
 VOCAB = 61
@@ -84,3 +90,48 @@ def make_rollout(prompts: int = 4, group: int = 4, seed: int = 0, longest: int =
 def make_training(**more: Any) -> Training:
     values = {"prompts": 4, "group": 4, "updates": 2, "rollouts": 3, "microbatch_tokens": 10_000}
     return Training(**(values | more))
+
+
+def study(**training: Any) -> dict[str, Any]:
+    source = {"kind": "synthetic", "split": "train", "size": 6}
+    return {
+        "study": "t",
+        "problems": source,
+        "benchmarks": {"b": {"source": source}},
+        "models": {"m": {"source": {"kind": "folder", "path": "x"}, "prompt": {"template": "{problem}"}}},
+        "methods": {"scapo": {"credit": [{"kind": "margin"}, {"kind": "semifactual", "steps": 6, "strength": 0.1}]}},
+        "training": {
+            "rollouts": 4, "prompts": 4, "group": 4, "updates": 2, "max_tokens": 8, "max_prompt_tokens": 40,
+            "checkpoints": [4], "microbatch_tokens": 200, "optimizer": {"lr": 1.0e-2, "warmup_steps": 2}, **training,
+        },
+        "grid": {"models": ["m"], "methods": ["scapo"], "seeds": [0], "benchmarks": ["b"], "baseline": "scapo"},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Base record, problems and semifactuals of a random tiny model."""
+    root = tmp_path_factory.mktemp("inputs")
+    folder = root / "base"
+    model = tiny_model(dtype=torch.float32)
+    tokenizer = train_tokenizer(["one two three four five six"], 107)
+    model.resize_token_embeddings(tokenizer.get_vocab_size(), mean_resizing=False)
+    model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7]}))
+    spec = specs(load_study(study()))["base.m"] | {"source": {"kind": "folder", "path": str(folder)}}
+    build_base(spec, root / "base.json", root / "state")
+    problems = [
+        {"problem_id": f"p{i}", "source": "", "problem": f"{i} one two", "answer": "1", "answer_kind": "integer",
+         "choices": [], "tags": []}
+        for i in range(6)
+    ]  # fmt: skip
+    write_table("problems", problems, root / "problems.parquet")
+    rows = [
+        {"problem_id": f"p{i}", "kind": kind, "text": f"{kind[0]} {i} one two", "origin": "rule",
+         "valid": (i, kind) != (3, "paraphrase"), "reason": ""}
+        for i in range(6)
+        for kind in ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
+    ]  # fmt: skip
+    write_table("semifactuals", rows, root / "semifactuals.parquet")
+    return root
