@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokencredit.model.base import base_folder, check_files
+from tokencredit.study.errors import UserError
 from tokencredit.study.provenance import file_digest
 from tokencredit.study.tables import read_json, write_json
 
@@ -101,7 +102,10 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
 
 
 def read_safetensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a folder's safetensors files."""
+    """Every tensor of a folder's safetensors files. Raises UserError where there is none."""
     from safetensors.torch import load_file
 
-    return {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder}: no safetensors files; weights are read from there")
+    return {name: tensor for path in files for name, tensor in load_file(path).items()}

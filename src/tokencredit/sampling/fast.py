@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencredit.model.checkpoint import read_safetensors
 from tokencredit.sampling.cache import Cache
 from tokencredit.sampling.decoder import Architecture, Decoder
 from tokencredit.sampling.draw import draw, noise
 from tokencredit.sampling.types import Completion, Params, Request, Unsupported, check_requests
-from tokencredit.sampling.weights import effective_weights, plain, read_folder
+from tokencredit.sampling.weights import effective_weights, plain
 
 MAX_ROWS = {"cpu": 512}
 MAX_ROWS_ELSEWHERE = 1024
@@ -62,7 +63,7 @@ class FastEngine:
         dtype None: as the embedding is stored.
         """
         architecture = Architecture.from_config(json.loads((folder / "config.json").read_text()))
-        weights = read_folder(folder) if weights is None else weights
+        weights = read_safetensors(folder) if weights is None else weights
         return cls(architecture, weights, device, dtype or _stored_dtype(weights))
 
     @classmethod

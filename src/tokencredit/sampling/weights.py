@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tokencredit.sampling.types import Unsupported
-from tokencredit.study.errors import UserError
-
-
-def read_folder(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a from_pretrained folder's safetensors files."""
-    from safetensors.torch import load_file
-
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise UserError(f"{folder}: no safetensors files; the engine reads weights from there")
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def plain(model: Any) -> Any:
