@@ -14,7 +14,7 @@ import resource
 import subprocess
 import sys
 
-VOCAB, HIDDEN = 151_936, 1024
+VOCAB, HIDDEN = 151_936, 256
 TOKENS = (2048, 8192, 16384)
 
 
@@ -27,7 +27,7 @@ def measure(tokens: int, trained: bool) -> float:
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(tokens, HIDDEN, generator=generator, requires_grad=True)
-    head = (torch.randn(VOCAB, HIDDEN, generator=generator) * 0.02).requires_grad_(trained)
+    head = torch.randn(VOCAB, HIDDEN, generator=generator).mul_(0.02).requires_grad_(trained)
     targets = torch.randint(VOCAB, (tokens,), generator=generator)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     token_scores(hidden, head, targets).logprob.sum().backward()

@@ -24,7 +24,7 @@ TARGETS: dict[str, Any] = {
 class Policy:
     """Model, head and trainable parameters. `forwards` counts response rows scored, by purpose."""
 
-    def __init__(self, model: Any, temperature: float, tile: int = 2**25, autocast: torch.dtype | None = None):
+    def __init__(self, model: Any, temperature: float, tile: int = 2**23, autocast: torch.dtype | None = None):
         self.model, self.temperature, self.tile, self.autocast = model, temperature, tile, autocast
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.backbone: Any = getattr(inner, inner.base_model_prefix)
@@ -98,7 +98,7 @@ def load_policy(
     device: str,
     temperature: float,
     seed: int,
-    tile: int = 2**25,
+    tile: int = 2**23,
     checkpointing: bool = False,
 ) -> Policy:
     """Load a from_pretrained folder for training. LoRA starts from `seed` (A random, B zero: the base model).

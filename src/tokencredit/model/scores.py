@@ -30,7 +30,7 @@ def token_scores(
     targets: Tensor,
     temperature: float = 1.0,
     bias: Tensor | None = None,
-    tile: int = 2**25,
+    tile: int = 2**23,
 ) -> Scores:
     """Scores of `targets` under softmax((hidden head^T + bias) / temperature).
 

@@ -106,7 +106,7 @@ class Training(Settings):
     truncated: Literal["keep", "drop"] = "keep"
     optimizer: Optimizer = Optimizer()
     microbatch_tokens: Positive = 16384
-    score_tile: Positive = 2**25
+    score_tile: Positive = 2**23
     checkpoints: Ints = ()
     rollouts_kept: Annotated[int, Field(ge=0)] = 2
 
