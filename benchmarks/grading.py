@@ -2,10 +2,11 @@ r"""Throughput of the grader, as a Markdown table.
 
     python benchmarks/grading.py [--workers 2] [--golds math_500.jsonl]
 
-Integer answers never leave the calling process. Symbolic answers are measured with every pair distinct (nothing is remembered),
-worker start excluded, half of them right but respelled and half of them another problem's gold; with and without the library's
-verdict beside ours. "On idle cores" divides by the processor time used instead of the wall time: the rate of a machine whose
-cores do nothing else. Without a file of golds (one JSON object a line, with `answer`) a made-up list stands in.
+Integer answers never leave the calling process. Symbolic answers are measured with every pair distinct (nothing is
+remembered), worker start excluded, half of them right but respelled and half of them another problem's gold; with and
+without the library's verdict beside ours. "On idle cores" divides by the processor time used instead of the wall
+time: the rate of a machine whose cores do nothing else. Without a file of golds (one JSON object a line, with
+`answer`) a made-up list stands in.
 """
 
 from __future__ import annotations

@@ -38,16 +38,21 @@ def test_one_line_out_for_one_line_in(tmp_path: Path) -> None:
     counts = grade_file(path, out, workers=1, library=False)
     records = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(r["correct"], r["status"]) for r in records] == [(right, status) for _, right, status in CASES]
-    assert records[0]["id"] == 1 and records[2]["id"] == "a" and records[1]["id"] is None
-    assert records[6]["id"] == "d" and "essay" in records[6]["error"]
+    assert records[0]["id"] == 1
+    assert records[2]["id"] == "a"
+    assert records[1]["id"] is None
+    assert records[6]["id"] == "d"
+    assert "essay" in records[6]["error"]
     assert list(records[0]) == ["id", "correct", "correct_library", "extracted", "status", "seconds"]
-    assert counts["malformed"] == 6 and counts["correct"] == sum(right for _, right, _ in CASES)
+    assert counts["malformed"] == 6
+    assert counts["correct"] == sum(right for _, right, _ in CASES)
     assert out.getvalue().isascii()
 
 
 def test_an_empty_file_and_no_file(tmp_path: Path) -> None:
     path, out = tmp_path / "none.jsonl", io.StringIO()
     path.write_bytes(b"")
-    assert sum(grade_file(path, out).values()) == 0 and out.getvalue() == ""
+    assert sum(grade_file(path, out).values()) == 0
+    assert out.getvalue() == ""
     with pytest.raises(UserError, match="missing"):
         grade_file(tmp_path / "missing.jsonl", out)

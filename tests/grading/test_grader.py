@@ -89,9 +89,12 @@ def test_results_do_not_depend_on_the_number_of_workers() -> None:
 def test_equal_pairs_cost_once(grader: Grader) -> None:
     before = len(grader._known)
     first, second = grader.grade([Item(r"\sqrt{7}", r"a \boxed{7^{1/2}}"), Item(r"\sqrt{7}", r"b \boxed{7^{1/2}}")])
-    assert first.correct and second.correct and len(grader._known) == before + 1
+    assert first.correct
+    assert second.correct
+    assert len(grader._known) == before + 1
     again = grader.grade([Item(r"\sqrt{7}", r"c \boxed{7^{1/2}}")])[0]
-    assert again.correct and again.seconds < first.seconds
+    assert again.correct
+    assert again.seconds < first.seconds
 
 
 def test_library_off_leaves_none() -> None:
