@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         "evaluate", _evaluate, "Evaluate one checkpoint on one benchmark.",
         "checkpoint", "problems", "output", "record", "state",
     )  # fmt: skip
+    analyse = stage(
+        "analyse", _analyse, "Look into one checkpoint without training it.", "checkpoint", "problems", "out", "state"
+    )
+    analyse.add_argument("--semifactuals", type=Path, required=True)
     stage("aggregate", _aggregate, "Turn samples and metrics into the study's tables.", "out")
     stage("report", _report, "Tables, figures and the report page.", "out")
 
@@ -164,8 +168,8 @@ def _tags(args: argparse.Namespace, digest: str) -> dict[str, str]:
     from tokencredit.study.provenance import collect
 
     tags = {"study": args.results.name, "stage": args.command, "cell": args.cell, "spec_hash": digest}
-    if args.command in ("base", "train", "evaluate"):
-        names = ("model", "method", "seed", "step", "benchmark")
+    if args.command in ("base", "train", "evaluate", "analyse"):
+        names = ("model", "method", "seed", "step", "benchmark" if args.command == "evaluate" else "analysis")
         parts = dict(zip(names, args.cell.split("."), strict=False))
         tags |= {k: v.removeprefix(k) if k in ("seed", "step") else v for k, v in parts.items()}
     origin = collect()
@@ -220,6 +224,13 @@ def _evaluate(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) 
 
     evaluate(spec, args.checkpoint, args.problems, args.output, args.record, args.state, runtime, log)
     _recorded(log, args.record, args.output)
+
+
+def _analyse(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.analysis import run
+
+    run(spec, args.checkpoint, args.problems, args.semifactuals, args.out, args.state, runtime, log)
+    _recorded(log, args.out / "record.json", *sorted(args.out.glob("*.parquet")))
 
 
 def _aggregate(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:

@@ -80,6 +80,21 @@ def test_only_the_log_probability_carries_a_gradient() -> None:
     assert not scores.entropy.requires_grad
 
 
+def test_without_statistics_the_log_probability_and_its_gradient_are_the_same_to_the_bit() -> None:
+    """The ratio of an update to its rollout's scores is exactly 1 only if both passes round alike."""
+    g = torch.Generator().manual_seed(0)
+    hidden, head = torch.randn(50, 16, generator=g), torch.randn(301, 16, generator=g)
+    targets = torch.randint(301, (50,), generator=g)
+    seen = []
+    for statistics in (True, False):
+        h, w = hidden.clone().requires_grad_(True), head.clone().requires_grad_(True)
+        scores = token_scores(h, w, targets, 0.7, tile=7 * 301, statistics=statistics)
+        scores.logprob.sum().backward()
+        seen.append((scores.logprob, h.grad, w.grad))
+        assert len(scores.entropy) == len(scores.margin) == (50 if statistics else 0)
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
 def test_no_positions() -> None:
     hidden, head, targets = example(3, 4, 6)
     scores = token_scores(hidden[:0].requires_grad_(True), head.requires_grad_(True), targets[:0])

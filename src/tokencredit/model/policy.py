@@ -65,6 +65,7 @@ class Policy:
 
         Prompt and response are right-padded together; attention is causal, so padding is never seen and no
         attention mask is needed. Position t of a response is predicted at the position before it.
+        Entropy and margin come with the purpose "score" alone: probes and updates read the log-probability only.
         """
         self.forwards[purpose] = self.forwards.get(purpose, 0) + len(prompts)
         ids, at, targets = pack(prompts, responses, self.device)
@@ -72,7 +73,7 @@ class Policy:
             hidden = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
         picked = hidden.reshape(-1, hidden.shape[-1])[at]
         head, bias = self.head.weight.to(hidden.dtype), getattr(self.head, "bias", None)
-        return token_scores(picked, head, targets, self.temperature, bias, self.tile)
+        return token_scores(picked, head, targets, self.temperature, bias, self.tile, statistics=purpose == "score")
 
 
 def pack(

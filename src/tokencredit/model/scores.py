@@ -20,8 +20,8 @@ class Scores:
     """Flat over M response positions. Only `logprob` carries a gradient."""
 
     logprob: Tensor  # [M] float32: log-probability of the target at the temperature
-    entropy: Tensor  # [M] nats
-    margin: Tensor  # [M] p1 - p2, in [0, 1]
+    entropy: Tensor  # [M] nats; [0] where no statistics were asked for
+    margin: Tensor  # [M] p1 - p2, in [0, 1]; likewise
 
 
 def token_scores(
@@ -31,14 +31,16 @@ def token_scores(
     temperature: float = 1.0,
     bias: Tensor | None = None,
     tile: int = 2**23,
+    statistics: bool = True,
 ) -> Scores:
     """Scores of `targets` under softmax((hidden head^T + bias) / temperature).
 
     hidden [M, D] at the positions that predict, head [V, D], targets [M] long, bias [V]. `tile` bounds the logits
     held at once (elements). float32 logsumexp (float64 for float64 inputs). Gradients flow to hidden, head and bias.
+    Without `statistics` (entropy and margin) a pass is a third cheaper on a CPU, and its logprob the same to the bit.
     """
     rows = max(1, tile // head.shape[0])
-    return Scores(*_TokenScores.apply(hidden, head, bias, targets, temperature, rows))
+    return Scores(*_TokenScores.apply(hidden, head, bias, targets, temperature, rows, statistics))
 
 
 def _tile_logits(hidden: Tensor, head: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
@@ -51,10 +53,18 @@ def _tile_logits(hidden: Tensor, head: Tensor, bias: Tensor | None, temperature:
 class _TokenScores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, temperature: float, rows: int
+        ctx: Any,
+        hidden: Tensor,
+        head: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        rows: int,
+        statistics: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         kind = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        logprob, entropy, margin = (hidden.new_empty(len(hidden), dtype=kind) for _ in range(3))
+        logprob = hidden.new_empty(len(hidden), dtype=kind)
+        entropy, margin = (hidden.new_empty(len(hidden) if statistics else 0, dtype=kind) for _ in range(2))
         trains_head = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         # With a frozen head, d logprob / d hidden is one vector per position: made here, nothing is rebuilt later.
         direct = ctx.needs_input_grad[0] and not trains_head
@@ -63,23 +73,25 @@ class _TokenScores(torch.autograd.Function):
         for start in range(0, len(hidden), rows):
             at = slice(start, start + rows)
             z = _tile_logits(hidden[at], head, bias, temperature)
-            top, best = z.max(-1)
+            # Where the maximum stands costs as much as six maxima on a CPU, and only the margin wants to know.
+            top, best = z.max(-1) if statistics else (z.amax(-1), None)
             z -= top[:, None]
             target = z.gather(-1, targets[at, None]).squeeze(-1)
             p = z.exp()
             total = p.sum(-1)
             log_total = total.log()
             logprob[at] = target - log_total
-            # z of a word of probability 0 may be -inf, and 0 * -inf is not 0.
-            expected = torch.bmm(p.unsqueeze(1), z.clamp_(min=-1e4).unsqueeze(2)).flatten() / total
-            entropy[at] = (log_total - expected).clamp_(min=0)
             if slope is not None:
                 mean_head = torch.mm(p.to(head.dtype), head) / total[:, None]
                 slope[at] = (head[targets[at]] - mean_head) / temperature
             if lse is not None:
                 lse[at] = top + log_total
-            # The best word has p = 1 before the division; knock it out, and the largest left is the second (or a tie).
-            margin[at] = (1 - p.scatter_(-1, best[:, None], 0.0).amax(-1)) / total
+            if best is not None:
+                # z of a word of probability 0 may be -inf, and 0 * -inf is not 0. In place: z is not read again.
+                expected = z.clamp_(min=-1e4).mul_(p).sum(-1) / total
+                entropy[at] = (log_total - expected).clamp_(min=0)
+                # The best word has p = 1 before the division; knock it out, and the largest left is the second.
+                margin[at] = (1 - p.scatter_(-1, best[:, None], 0.0).amax(-1)) / total
         ctx.save_for_backward(slope, *((hidden, head, bias, targets, lse) if trains_head else ()))
         ctx.temperature, ctx.rows = temperature, rows
         ctx.mark_non_differentiable(entropy, margin)
@@ -89,9 +101,9 @@ class _TokenScores(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         slope, *saved = ctx.saved_tensors
         if slope is not None:
-            return grad[:, None].to(slope.dtype) * slope, None, None, None, None, None
+            return grad[:, None].to(slope.dtype) * slope, None, None, None, None, None, None
         if not saved:
-            return None, None, None, None, None, None
+            return None, None, None, None, None, None, None
         hidden, head, bias, targets, lse = saved
         need_hidden, need_head, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
@@ -114,6 +126,7 @@ class _TokenScores(torch.autograd.Function):
             grad_hidden,
             grad_head.to(head.dtype) if grad_head is not None else None,
             grad_bias.to(bias.dtype) if grad_bias is not None else None,
+            None,
             None,
             None,
             None,

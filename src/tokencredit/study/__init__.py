@@ -2,7 +2,7 @@
 
 from tokencredit.study.config import SEMIFACTUAL_KINDS, Study, load_study
 from tokencredit.study.errors import GoOn, UserError
-from tokencredit.study.grid import Cell, Layout, cells, check_files, evaluations, layout, specs, write_specs
+from tokencredit.study.grid import Cell, Layout, analyses, cells, check_files, evaluations, layout, specs, write_specs
 
 __all__ = [
     "SEMIFACTUAL_KINDS",
@@ -11,6 +11,7 @@ __all__ = [
     "Layout",
     "Study",
     "UserError",
+    "analyses",
     "cells",
     "check_files",
     "evaluations",

@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from tokencredit.study.analyses import AnyAnalysis
 from tokencredit.study.base import Ints, Name, Settings, Strings, parse, unknown_name
 from tokencredit.study.errors import UserError
 from tokencredit.study.methods import Method
 from tokencredit.study.sources import ModelSource, ProblemSource
 
 SEMIFACTUAL_KINDS = ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
+SINGULAR = {"analyses": "analysis"}
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -163,9 +165,10 @@ class Grid(Settings):
     methods: Annotated[tuple[Name, ...], Field(strict=False)]
     seeds: Ints
     benchmarks: Annotated[tuple[Name, ...], Field(strict=False)]
+    analyses: Annotated[tuple[Name, ...], Field(strict=False)] = ()
     baseline: Name = "grpo"
 
-    @field_validator("models", "methods", "seeds", "benchmarks")
+    @field_validator("models", "methods", "seeds", "benchmarks", "analyses")
     @classmethod
     def _distinct(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(value)) != len(value):
@@ -183,6 +186,7 @@ class Study(Settings):
     benchmarks: dict[Name, Benchmark]
     models: dict[Name, Model]
     methods: dict[Name, Method]
+    analyses: dict[Name, AnyAnalysis] = Field(default_factory=dict)
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
@@ -199,11 +203,20 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
         "models": study.models,
         "methods": study.methods,
         "benchmarks": study.benchmarks,
+        "analyses": study.analyses,
     }
     for kind, table in tables.items():
         for name in getattr(study.grid, kind):
             if name not in table:
-                raise unknown_name(kind.removesuffix("s"), name, table, f"{where}: grid.{kind}")
+                raise unknown_name(SINGULAR.get(kind, kind.removesuffix("s")), name, table, f"{where}: grid.{kind}")
+    for name in study.grid.analyses:
+        analysis, at = study.analyses[name], f"{where}: analyses.{name}"
+        for policy in analysis.policies:
+            if policy not in ("base", *study.grid.methods):
+                raise unknown_name("policy", policy, dict.fromkeys(("base", *study.grid.methods)), f"{at}.policies")
+        if analysis.problems not in ("train", *study.grid.benchmarks):
+            known = dict.fromkeys(("train", *study.grid.benchmarks))
+            raise unknown_name("problem set", analysis.problems, known, f"{at}.problems")
     for name in study.grid.methods:
         for credit in study.methods[name].credit:
             if credit.kind == "semifactual" and credit.steps % study.training.updates:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokencredit.study.analyses import Fidelity
 from tokencredit.study.base import expand
 from tokencredit.study.config import Study
 from tokencredit.study.errors import UserError
@@ -71,6 +72,17 @@ class Layout:
     def samples(self, cell: Cell, step: int, benchmark: str) -> str:
         return f"{self.root}/eval/{cell.folder}/step{step}/{benchmark}.parquet"
 
+    def problem_set(self, name: str) -> str:
+        """The training problems ("train"), or a benchmark's."""
+        return self.problems if name == "train" else self.benchmark(name)
+
+    def perturbed(self, name: str) -> str:
+        """The semifactuals of a problem set."""
+        return self.semifactuals if name == "train" else f"{self.root}/problems/semifactuals/{name}.parquet"
+
+    def analysis(self, name: str, cell: Cell, step: int, file: str) -> str:
+        return f"{self.root}/analyses/{name}/{cell.folder}/step{step}/{file}"
+
 
 def layout(study: Study) -> Layout:
     return Layout(f"{study.results}/{study.study}")
@@ -94,6 +106,22 @@ def evaluations(study: Study) -> Iterator[tuple[Cell, int, str]]:
                     yield cell, step, benchmark
 
 
+def analyses(study: Study) -> Iterator[tuple[str, Cell, int]]:
+    """(analysis, cell, step): the base at step 0, a method at its last step with the grid's first seed."""
+    for name in study.grid.analyses:
+        for model in study.grid.models:
+            for policy in study.analyses[name].policies:
+                if policy == "base":
+                    yield name, Cell(model, "base", 0), 0
+                else:
+                    yield name, Cell(model, policy, study.grid.seeds[0]), study.training.steps
+
+
+def analysis_names(study: Study, kind: str) -> str:
+    """Names of the study's analyses of one kind, as a pattern for a rule's wildcard; "-" (no name) if none."""
+    return "|".join(name for name, a in study.analyses.items() if a.kind == kind) or "-"
+
+
 def needs_semifactuals(study: Study, method: str) -> bool:
     return any(c.kind == "semifactual" for c in study.methods[method].credit)
 
@@ -101,6 +129,10 @@ def needs_semifactuals(study: Study, method: str) -> bool:
 def specs(study: Study) -> dict[str, dict[str, Any]]:
     """Spec name -> content, for every stage of the study. Content is plain JSON."""
     full = study.model_dump(mode="json")
+
+    def credit_settings(method: str) -> dict[str, Any]:
+        return {k: v for k, v in full["methods"][method].items() if k != "label"}
+
     out: dict[str, dict[str, Any]] = {
         "problems.train": {
             "stage": "problems",
@@ -139,7 +171,6 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             "engine": model["engine"],
         }
     for cell in cells(study):
-        method = {k: v for k, v in full["methods"][cell.method].items() if k != "label"}
         out[f"train.{cell.id}"] = {
             "stage": "train",
             "model": cell.model,
@@ -147,9 +178,22 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             "cell_seed": cell.seed,
             "seed": study.seed,
             "settings": full["models"][cell.model],
-            "credit_method": method,
+            "credit_method": credit_settings(cell.method),
             "training": full["training"],
         }
+    for name in study.grid.analyses:
+        for model in study.grid.models:
+            out[f"analysis.{name}.{model}"] = {
+                "stage": "analyse",
+                "name": name,
+                "model": model,
+                "seed": study.seed,
+                "analysis": {k: v for k, v in full["analyses"][name].items() if k not in ("label", "policies")},
+                "settings": full["models"][model],
+                "training": full["training"],
+            }
+            if isinstance(study.analyses[name], Fidelity):  # the one that asks what each method would credit
+                out[f"analysis.{name}.{model}"]["methods"] = {m: credit_settings(m) for m in study.grid.methods}
     out["aggregate"] = {
         "stage": "aggregate",
         "study": study.study,
