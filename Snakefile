@@ -16,9 +16,20 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 try:
-    from tokencredit.study import Cell, UserError, cells, check_files, evaluations, load_study, specs, write_specs
+    from tokencredit.study import (
+        Cell,
+        UserError,
+        analyses,
+        cells,
+        check_files,
+        evaluations,
+        load_study,
+        specs,
+        write_specs,
+    )
+    from tokencredit.study.analyses import ANALYSES
     from tokencredit.study.files import overlay, read_yaml
-    from tokencredit.study.grid import local_inputs, needs_semifactuals
+    from tokencredit.study.grid import analysis_names, local_inputs, needs_semifactuals
 except ModuleNotFoundError as error:
     raise WorkflowError(
         f"{error.name} is not installed in this environment: call `make env`, then `.venv/bin/snakemake --cores all`"
@@ -49,6 +60,7 @@ wildcard_constraints:
     model="[a-z0-9][a-z0-9_-]*",
     method="[a-z0-9][a-z0-9_-]*",
     benchmark="[a-z0-9][a-z0-9_-]*",
+    analysis="[a-z0-9][a-z0-9_-]*",
     seed=r"\d+",
     step=r"\d+",
 
@@ -63,7 +75,8 @@ localrules:
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/analyse.smk"
+include: "workflow/rules/analyses.smk"
+include: "workflow/rules/report.smk"
 
 
 rule all:
