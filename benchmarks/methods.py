@@ -36,6 +36,7 @@ from tokencredit.model.policy import Policy
 from tokencredit.study import load_study, specs
 from tokencredit.study.config import Runtime, Training
 from tokencredit.study.methods import MarginCredit, Method
+from tokencredit.training.probes import Sources
 from tokencredit.training.rollout import Rollout
 from tokencredit.training.run import Trainer
 from tokencredit.training.stop import StopWatch
@@ -192,7 +193,7 @@ def large_vocabulary() -> None:
         finish=["stop"] * ROWS,
         texts=[""] * ROWS,
         groups=torch.arange(4).repeat_interleave(8),
-        rewards=torch.tensor([float(i % 2) for i in range(ROWS)], dtype=torch.float64),
+        correct=torch.tensor([float(i % 2) for i in range(ROWS)], dtype=torch.float64),
         sampler_logprobs=[(0.0,) * LENGTH] * ROWS,
         row_seeds=list(range(ROWS)),
     )
@@ -202,7 +203,7 @@ def large_vocabulary() -> None:
     for _ in range(ROUNDS + 1):
         for name, method in methods.items():
             begun = time.process_time()
-            batch = prepare(policy, rollout, method, training, 1, {}, {})
+            batch = prepare(policy, rollout, method, training, 1, Sources(), {})
             for minibatch in batch.minibatches:
                 update(policy, optimizer, batch, minibatch, method, 1.0)
             seconds[name].append(time.process_time() - begun)

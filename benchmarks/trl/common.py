@@ -24,12 +24,30 @@ from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
 from tokencredit.study.config import Training
-from tokencredit.study.methods import Advantage, Method, TokenClip
+from tokencredit.study.methods import Advantage, Method, SequenceClip, SoftGate, TokenClip
 
 PROMPTS, GROUP, MICRO = 4, 8, 16  # 32 rows a step, 16 a forward pass
 PAD, EOS, FIRST = 0, 1, 3
 # TRL's GRPO in our terms: eps 1e-4 beside the standard deviation, clip 0.2 on both sides, no dual clip.
 METHOD = Method(advantage=Advantage(eps=1e-4), objective=TokenClip(low=0.2, high=0.2, dual=None))
+# TRL's GSPO and SAPO average over responses, each by its own length. GSPO's clip (3e-4, 4e-4 in its paper) is wide
+# here, so that after a step at this benchmark's rate some responses are clipped and some are not.
+METHODS: dict[str, tuple[Method, dict[str, Any]]] = {
+    "GRPO": (METHOD, {}),
+    "GSPO": (
+        METHOD.model_copy(
+            update={
+                "objective": SequenceClip(kind="sequence_clip", low=0.2, high=0.2),
+                "reduction": "sequence_mean",
+            }
+        ),
+        {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 0.2},
+    ),
+    "SAPO": (
+        METHOD.model_copy(update={"objective": SoftGate(kind="soft_gate"), "reduction": "sequence_mean"}),
+        {"loss_type": "sapo"},
+    ),
+}
 
 
 def quiet() -> None:
@@ -97,9 +115,10 @@ def trl_trainer(
     response: int,
     rate: float,
     rollout: Callable[..., Any] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> GRPOTrainer:
     """TRL as its documentation would have it for this work; what is not named is TRL's default."""
-    config = GRPOConfig(
+    settings: dict[str, Any] = dict(  # noqa: C408
         output_dir=str(out), use_cpu=True, bf16=False, fp16=False, gradient_checkpointing=False,
         per_device_train_batch_size=MICRO, gradient_accumulation_steps=PROMPTS * GROUP // MICRO,
         num_generations=GROUP, num_iterations=iterations, max_completion_length=response,
@@ -109,6 +128,7 @@ def trl_trainer(
         optim="adamw_torch", max_steps=steps, logging_steps=10_000, save_strategy="no", report_to="none",
         disable_tqdm=True,
     )  # fmt: skip
+    config = GRPOConfig(**(settings | (more or {})))
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
         reward_funcs=reward,

@@ -39,6 +39,7 @@ from tokencredit.model.policy import load_policy
 from tokencredit.sampling import Completion, Params, Request
 from tokencredit.sampling.fast import FastEngine
 from tokencredit.study.config import Adapter
+from tokencredit.training.probes import Sources
 from tokencredit.training.rollout import Feed, draw, grade
 from tokencredit.training.update import prepare, update
 
@@ -114,7 +115,7 @@ class Ours:
         rollout = grade(*drawn, self.prompter, ByPlace(), GROUP)
         if {len(r) for r in rollout.responses} != {RESPONSE}:
             raise RuntimeError("a response has another length")
-        batch = prepare(self.policy, rollout, METHOD, self.training, 1, {}, {})
+        batch = prepare(self.policy, rollout, METHOD, self.training, 1, Sources(), {})
         for _ in range(self.iterations):
             for minibatch in batch.minibatches:
                 update(self.policy, self.optimizer, batch, minibatch, METHOD, 1.0)

@@ -95,6 +95,16 @@ def _parser() -> argparse.ArgumentParser:
     docs = command("docs", _docs, "Write the parts of README and docs/ that are made from the code.")
     docs.add_argument("--root", type=Path, default=Path(), help="folder of the repository")
 
+    credit = command("credit", _credit, "Work out a method on a batch written by hand: credit, losses, gradient.")
+    credit.add_argument("method", help="a method of the study")
+    credit.add_argument("batch", help="JSON file: old, new, mask, rewards, groups, ...; - for standard input")
+    credit.add_argument("--study", type=Path, nargs="*", default=[], help="study files, laid over config.yaml in turn")
+    credit.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
+    credit.add_argument(
+        "--param", action="append", default=[], metavar="KEY=VALUE",
+        help="change a setting: objective.low=0.1, advantage.ddof=0, or of a credit by its kind: margin.strength=0.5",
+    )  # fmt: skip
+
     grade = command("grade", _grade, "Grade a JSONL file of cases (gold, response, kind); one verdict a line.")
     grade.add_argument("file", help="cases, or - for standard input")
     grade.add_argument("--output", type=Path, help="JSONL file for the verdicts (default: standard output)")
@@ -315,6 +325,22 @@ def _docs(args: argparse.Namespace) -> None:
         write_text(path, text)
 
 
+def _credit(args: argparse.Namespace) -> None:
+    from tokencredit.credit.by_hand import compute
+    from tokencredit.study.base import parse, unknown_name
+    from tokencredit.study.files import overlay, read_yaml
+    from tokencredit.study.methods import Method, with_params
+
+    settings = read_yaml(args.base)
+    for path in args.study:
+        settings = overlay(settings, read_yaml(path))
+    methods = settings.get("methods", {})
+    if args.method not in methods:
+        raise unknown_name("method", args.method, methods, str(args.study[-1] if args.study else args.base))
+    method = parse(Method, with_params(methods[args.method] or {}, args.param), f"method {args.method}")
+    print(json.dumps(compute(method, _read_json(args.batch), str(args.batch)), indent=1, allow_nan=False))
+
+
 def _grade(args: argparse.Namespace) -> None:
     from tokencredit.grading.command import grade_file
     from tokencredit.study.tables import replacing
@@ -327,9 +353,9 @@ def _grade(args: argparse.Namespace) -> None:
     print(" ".join(f"{name}={number}" for name, number in sorted(counts.items())), file=sys.stderr)
 
 
-def _read_json(path: Path) -> Json:
+def _read_json(path: Path | str) -> Json:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokencredit.credit import Signals, group_advantage, token_advantages, token_clip, token_mean
+from tokencredit.credit import Signals, group_advantage, reduce, token_advantages, token_shares, update_losses
 from tokencredit.credit.margin import hesitation, weights
 from tokencredit.credit.semifactual import drift, stability
-from tokencredit.study.methods import Advantage, MarginCredit, Method, SemifactualCredit, TokenClip
+from tokencredit.study.methods import Advantage, MarginCredit, Method, SemifactualCredit
 
 F = torch.float64
 
@@ -206,42 +206,6 @@ def test_hesitation_thresholds() -> None:
     torch.testing.assert_close(got, torch.tensor([1.0, 1.0, 0.5, 0.0, 0.0], dtype=F))
 
 
-def test_weighting_the_advantage_is_weighting_the_loss() -> None:
-    g = torch.Generator().manual_seed(0)
-    new, old, a = (torch.randn(50, generator=g, dtype=F) for _ in range(3))
-    w = torch.rand(50, generator=g, dtype=F) * 3
-    plain, _ = token_clip(new, old, a, TokenClip())
-    weighted, _ = token_clip(new, old, a * w, TokenClip())
-    torch.testing.assert_close(weighted, plain * w)
-
-
-def test_first_update_has_ratio_one_and_gradient_minus_advantage() -> None:
-    old = torch.tensor([-1.0, -2.0, -0.3], dtype=F)
-    a = torch.tensor([0.7, -0.4, 0.0], dtype=F)
-    new = old.clone().requires_grad_(True)
-    loss, events = token_clip(new, old, a, TokenClip())
-    loss.sum().backward()
-    assert torch.equal(new.grad, -a)
-    assert not any(e.any() for e in events.values())
-
-
-def test_extreme_ratio_stays_finite() -> None:
-    new = torch.tensor([0.0, 0.0], requires_grad=True)
-    loss, _ = token_clip(new, torch.tensor([-500.0, -500.0]), torch.tensor([1.0, -1.0]), TokenClip(dual=None))
-    loss.sum().backward()
-    assert torch.isfinite(loss).all()
-    assert torch.isfinite(new.grad).all()
-
-
-def test_all_masked_gives_zero_and_finite_gradient() -> None:
-    new = torch.tensor([[0.1, 0.2]], requires_grad=True)
-    loss, _ = token_clip(new, torch.zeros(1, 2), torch.ones(1, 2), TokenClip())
-    total = token_mean(loss, torch.zeros(1, 2, dtype=torch.bool), 0)
-    total.backward()
-    assert total.item() == 0
-    assert new.grad.tolist() == [[0.0, 0.0]]
-
-
 def test_gradient_gap_to_grpo_is_bounded() -> None:
     """SCAPO's gradient differs from GRPO's by at most strength x max ratio x B / 2 (B: bound of a token's slope)."""
     signals, rewards = rollout(8, groups=1, size=8)
@@ -250,8 +214,8 @@ def test_gradient_gap_to_grpo_is_bounded() -> None:
     for method in (Method(), semifactual_method(strength=0.01)):
         new = new0.clone().requires_grad_(True)
         tokens = token_advantages(method, rewards, signals)[1]
-        loss, _ = token_clip(new, signals.logprob, tokens, method.objective)
-        token_mean(loss, signals.mask, int(signals.mask.sum())).backward()
+        loss, _ = update_losses(method, new, signals.logprob, tokens, signals.mask)
+        reduce(loss, signals.mask, token_shares(signals.mask, "token_mean", 7)).backward()
         gradients.append(new.grad)
     # Per-token slopes of log-probabilities with B = 1: the sum over tokens of the gaps.
     assert (gradients[0] - gradients[1]).abs().sum().item() <= 0.01 * float(torch.tensor(0.05).exp()) * 0.5 + 1e-12

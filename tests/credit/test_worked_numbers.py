@@ -5,10 +5,32 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokencredit.credit import Signals, group_advantage, token_advantages, token_clip, token_mean
+from tokencredit.credit import (
+    Signals,
+    Span,
+    group_advantage,
+    reduce,
+    selected_tokens,
+    token_advantages,
+    token_shares,
+    update_losses,
+)
+from tokencredit.credit.future import future_factor, future_kl
 from tokencredit.credit.margin import weights
 from tokencredit.credit.semifactual import drift, stability
-from tokencredit.study.methods import Advantage, MarginCredit, Method, SemifactualCredit, TokenClip
+from tokencredit.credit.spans import importance, span_weights
+from tokencredit.study.methods import (
+    Advantage,
+    EntropyCredit,
+    FutureCredit,
+    MarginCredit,
+    Method,
+    SemifactualCredit,
+    SequenceClip,
+    SoftGate,
+    SpanCredit,
+    TokenClip,
+)
 
 OLD = torch.tensor([[-0.2, -1.1, -0.05], [-0.7, -4, -0.4]], dtype=torch.float64)
 NEW = torch.tensor([[-0.1, -0.7, -0.06], [-0.95, -1.5, -0.35]], dtype=torch.float64)
@@ -28,16 +50,22 @@ PERTURBED = torch.stack(
 )
 
 
+# Entropies whose 80 % quantile is 0.9 over six tokens, and 1.04 over five (linear interpolation).
+ENTROPY = torch.tensor([[0.1, 0.9, 0.3], [0.2, 1.6, 0.4]], dtype=torch.float64)
+
+
 def signals(mask: torch.Tensor, **more: object) -> Signals:
-    return Signals(mask, GROUPS, OLD, MARGIN, torch.zeros_like(OLD), row_seeds=(1, 2), **more)  # type: ignore[arg-type]
+    return Signals(mask, GROUPS, OLD, MARGIN, ENTROPY, row_seeds=(1, 2), **more)  # type: ignore[arg-type]
 
 
 def loss_of(method: Method, mask: torch.Tensor, **more: object) -> tuple[torch.Tensor, torch.Tensor]:
     """(loss, gradient with respect to NEW) of one optimiser step."""
     _, tokens, _ = token_advantages(method, REWARDS, signals(mask, **more))
     new = NEW.clone().requires_grad_(True)
-    losses, _ = token_clip(new, OLD, tokens, method.objective)
-    loss = token_mean(losses, mask, int(mask.sum()))
+    s = signals(mask, **more)
+    chosen = selected_tokens(method, s)[0]
+    losses, _ = update_losses(method, new, OLD, tokens, mask)
+    loss = reduce(losses, chosen, token_shares(chosen, method.reduction, limit=4))
     loss.backward()
     assert new.grad is not None
     return loss.detach(), new.grad
@@ -136,3 +164,126 @@ def test_scapo(mask: str) -> None:
     _, tokens, _ = token_advantages(method, REWARDS, signals(MASKS[mask], perturbed=PERTURBED))
     close(torch.where(MASKS[mask], tokens, 0.0), SCAPO_ADVANTAGE[mask])
     close(loss_of(method, MASKS[mask], perturbed=PERTURBED)[0], SCAPO_LOSS[mask])
+
+
+NO_DUAL = TokenClip(dual=None)
+GSPO, SAPO = Method(objective=SequenceClip(kind="sequence_clip")), Method(objective=SoftGate(kind="soft_gate"))
+DR_GRPO = Method(
+    advantage=Advantage(scale="none"), objective=TokenClip(low=0.2, high=0.2, dual=None), reduction="constant"
+)
+FIPO = Method(credit=(FutureCredit(kind="future_kl"),))
+ENTROPY_20 = Method(credit=(EntropyCredit(kind="entropy"),), objective=NO_DUAL)
+
+
+def by_sequence(method: Method) -> Method:
+    return method.model_copy(update={"reduction": "sequence_mean"})
+
+
+@pytest.mark.parametrize(
+    ("method", "mask", "want"),
+    [
+        (by_sequence(Method()), "full", 0.9989107000453958),
+        (by_sequence(Method()), "pad", 1.5114125914740122),
+        (GSPO, "full", 0.4073562224086253),
+        (GSPO, "pad", 0.4467824823727403),
+        (by_sequence(GSPO), "full", 0.4073562224086254),
+        (by_sequence(GSPO), "pad", 0.7353252588410346),
+        (SAPO, "full", 0.10285997758447163),
+        (SAPO, "pad", -0.153190724890817),
+        (by_sequence(SAPO), "full", 0.10285997758447163),
+        (by_sequence(SAPO), "pad", 0.1960803243368282),
+        (FIPO, "full", 0.9490439077904401),
+        (FIPO, "pad", 0.9825581402741086),
+        (ENTROPY_20, "full", 3.8546082544901314),
+        (ENTROPY_20, "pad", 8.614311908900854),
+    ],
+)
+def test_losses(method: Method, mask: str, want: float) -> None:
+    close(loss_of(method, MASKS[mask])[0], want)
+
+
+@pytest.mark.parametrize(("mask", "want"), [("full", 0.6711590190784176), ("pad", 0.6054545755549161)])
+def test_dr_grpo_with_limit_four(mask: str, want: float) -> None:
+    close(loss_of(DR_GRPO, MASKS[mask])[0], want)
+
+
+GRADIENTS = {
+    ("gspo", "full"): [[0.0] * 3, [0.25368351141974443] * 3],
+    ("gspo", "pad"): [[0.0] * 3, [0.43560782822527067] * 2 + [0.0]],
+    ("gspo by sequence", "full"): [[0.0] * 3, [0.2536835113642333] * 3],
+    ("gspo by sequence", "pad"): [[0.0] * 3, [0.5445097852607717] * 2 + [0.0]],
+    ("sapo", "full"): [[-0.12988596168744815, -0.16559544994271258, -0.11667543893534305],
+                       [0.09055568161997485, 4.5688008931676904e-05, 0.12380358900554445]],
+    ("sapo", "pad"): [[-0.15586315402216222, -0.19871453993403065, -0.14001052672796277],
+                      [0.10866681794674538, 5.482561626912741e-05, 0.0]],
+    ("fipo", "full"): [[-0.1562945490807266, 0.0, -0.11667832683359691], [0.0, 0.0, 0.13024545764128703]],
+    ("fipo", "pad"): [[-0.18755345887466746, 0.0, -0.14001399217811183], [0.0] * 3],
+}  # fmt: skip
+NAMED = {"gspo": GSPO, "gspo by sequence": by_sequence(GSPO), "sapo": SAPO, "fipo": FIPO}
+
+
+@pytest.mark.parametrize(("name", "mask"), GRADIENTS)
+def test_gradients(name: str, mask: str) -> None:
+    """The reference gradients are central differences: good to about 1e-9."""
+    got = loss_of(NAMED[name], MASKS[mask])[1]
+    torch.testing.assert_close(got, torch.tensor(GRADIENTS[name, mask], dtype=torch.float64), rtol=0, atol=2e-9)
+
+
+def test_gspo_near_one() -> None:
+    """s of 1.0001 and 0.9997, both inside the clip: every token of a response has the same gradient."""
+    new = (OLD + torch.tensor([[1e-4], [-3e-4]], dtype=torch.float64)).requires_grad_(True)
+    _, tokens, _ = token_advantages(GSPO, REWARDS, signals(FULL))
+    # the clip's lower bound is 1 - 3e-4 and s is 0.9997000450: above it
+    losses, events = update_losses(GSPO, new, OLD, tokens, FULL)
+    loss = reduce(losses, FULL, token_shares(FULL, "sequence_mean", 3))
+    loss.backward()
+    assert not any(e.any() for e in events.values())
+    close(loss.detach(), -0.00014140701577175507)
+    want = torch.tensor([[-0.1178627495601603] * 3, [0.11781561366] * 3], dtype=torch.float64)
+    torch.testing.assert_close(new.grad, want, rtol=0, atol=2e-9)
+
+
+FUTURE = {
+    "full": [[0.4818527920280944, 0.3902142793791231, -0.01], [-0.20211983596507127, 0.04892860310438505, 0.05]],
+    "pad": [[0.4818527920280944, 0.3902142793791231, -0.01], [-0.25, 0.0, 0.0]],
+}
+FACTOR = {
+    ("paper", "full"): [[1.2, 1.2, 1.0], [1.0, 1.0, 1.0512710963760241]],
+    ("paper", "pad"): [[1.2, 1.2, 1.0], [1.0, 1.0, 1.0]],
+    ("7B", "full"): [[1.2, 1.2, 0.9900498337491681], [0.8169970164497681, 1.0, 1.0512710963760241]],
+    ("7B", "pad"): [[1.2, 1.2, 0.9900498337491681], [0.8, 1.0, 1.0]],
+}
+RANGES = {"paper": {}, "7B": {"low": 0.8, "safety": 3.0}}
+
+
+@pytest.mark.parametrize(("setting", "mask"), FACTOR)
+def test_future_kl(setting: str, mask: str) -> None:
+    settings = FutureCredit(kind="future_kl", **RANGES[setting])
+    close(future_kl(NEW, OLD, MASKS[mask], settings), FUTURE[mask])
+    _, tokens, _ = token_advantages(Method(), REWARDS, signals(MASKS[mask]))
+    close(future_factor(NEW, OLD, tokens, MASKS[mask], settings)[0], FACTOR[setting, mask])
+
+
+def test_entropy_selects_at_or_above_the_quantile() -> None:
+    for mask, chosen, threshold in (
+        (FULL, [[False, True, False], [False, True, False]], 0.9),
+        (PAD, [[False] * 3, [False, True, False]], 1.04),
+    ):
+        got, stats = selected_tokens(ENTROPY_20, signals(mask))
+        assert got.tolist() == chosen
+        assert stats["entropy/threshold"] == pytest.approx(threshold, abs=1e-12)
+
+
+def test_counterfactual_spans() -> None:
+    """Spans of the first two tokens, and of one token each with a full and a quarter of the drop."""
+    settings = SpanCredit(kind="spans")
+    spans = [[Span(0, 2, 1.6)], [Span(0, 1, 0.8), Span(2, 3, 0.2)]]
+    for row, want in enumerate([[1.0, 1.0, 0.5], [1.0, 0.5, 0.625]]):
+        close(importance(spans[row], 3, settings), want)
+    s = signals(FULL, spans=spans, answer_start=[3, 3])
+    close(
+        span_weights(s, settings),
+        [[1.170731707317073, 1.170731707317073, 0.6585365853658537],
+         [1.3426573426573427, 0.7552447552447552, 0.9020979020979021]],
+    )  # fmt: skip
+    close(loss_of(Method(credit=(settings,)), FULL, spans=spans, answer_start=[3, 3])[0], 0.7224904724852347)

@@ -81,7 +81,7 @@ def make_rollout(prompts: int = 4, group: int = 4, seed: int = 0, longest: int =
         finish=["length" if i == group + 1 else "stop" for i in range(prompts * group)],
         texts=["" for _ in responses],
         groups=torch.arange(prompts).repeat_interleave(group),
-        rewards=rewards,
+        correct=rewards,
         sampler_logprobs=[tuple(0.0 for _ in r) for r in responses],
         row_seeds=list(range(prompts * group)),
     )

@@ -6,9 +6,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+import torch
+
 from tests.training.conftest import make_training
 from tokencredit.sampling import Completion, Params, Request
-from tokencredit.training.rollout import Feed, draw, grade
+from tokencredit.study.methods import Overlong, Refill
+from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
 
 PROBLEMS = [
     {"problem_id": f"p{i}", "problem": f"q{i % 7}", "choices": [], "answer": "1", "answer_kind": "integer"}
@@ -92,3 +96,68 @@ def test_rewards_and_groups() -> None:
     assert rollout.rewards.tolist() == [0.0, 1.0] * 8, "an unclosed box is wrong, whatever stands in it"
     assert rollout.finish == ["length", "stop"] * 8
     assert rollout.mask.sum(-1).tolist() == [8, 9] * 8
+
+
+def lot(k: int, rights: Sequence[int], size: int = 4) -> Rollout:
+    """A lot of groups with so many right answers each; every row tells where it came from."""
+    rows = [(g, i) for g in range(len(rights)) for i in range(size)]
+    return Rollout(
+        problems=[{"problem_id": f"{k}.{g}"} for g in range(len(rights))],
+        prompts=[(k, g) for g, _ in rows],
+        responses=[(k, g, i) for g, i in rows],
+        finish=["stop"] * len(rows),
+        texts=[f"{k}.{g}.{i}" for g, i in rows],
+        groups=torch.arange(len(rights)).repeat_interleave(size),
+        correct=torch.tensor([float(i < rights[g]) for g, i in rows], dtype=torch.float64),
+        sampler_logprobs=[(0.0,)] * len(rows),
+        row_seeds=[100 * k + 10 * g + i for g, i in rows],
+    )
+
+
+LOTS = [[0, 2, 4], [4, 4, 1], [3, 3, 0]]
+
+
+@pytest.mark.parametrize(
+    ("draws", "kept", "stats"),
+    [
+        (10, ["0.1", "1.2", "2.0"], (3, 5 / 9, 0.0)),
+        (2, ["0.1", "1.2", "0.0"], (2, 4 / 6, 1 / 3)),
+        (1, ["0.1", "0.0", "0.2"], (1, 2 / 3, 2 / 3)),
+    ],
+)
+def test_refill_drops_equal_groups_and_draws_others(draws: int, kept: list[str], stats: tuple[float, ...]) -> None:
+    """Mixed groups in the order drawn; too few after the last lot: filled up with groups passed over."""
+    rollout, got = refilled(lambda k: lot(k, LOTS[k]), Refill(draws=draws), prompts=3, size=4)
+    assert ids(rollout.problems) == kept
+    assert rollout.groups.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert rollout.texts == [f"{p}.{i}" for p in kept for i in range(4)]
+    assert [100 * int(t[0]) + 10 * int(t[2]) + int(t[4]) for t in rollout.texts] == rollout.row_seeds
+    assert (got["refill/lots"], got["refill/equal_groups_drawn"], got["refill/short"]) == pytest.approx(stats)
+
+
+def test_without_refill_one_lot_is_drawn() -> None:
+    rollout, got = refilled(lambda k: lot(k, LOTS[k]), None, prompts=3, size=4)
+    assert ids(rollout.problems) == ["0.0", "0.1", "0.2"]
+    assert got == {}
+
+
+def test_refilled_lots_ask_other_problems_with_other_seeds() -> None:
+    training = make_training(prompts=4, group=2)
+    feed = Feed(PROBLEMS, 1, 0, None)
+    lots = [draw(3, feed, Echo(), Letters(), training, (2,), start=5 + 4 * k, draws=k) for k in range(3)]
+    assert [ids(x[0]) for x in lots] == [ids(feed.take(5 + 4 * k, 4)) for k in range(3)]
+    seeds = [s for x in lots for s in x[3]]
+    assert len(set(seeds)) == len(seeds) == 24
+    plain = draw(3, feed, Echo(), Letters(), training, (2,))
+    assert plain[3] == lots[0][3], "the first lot's seeds are those of a run without refill"
+
+
+def test_overlong_penalty_written_out() -> None:
+    """Limit 20, share 0.2: nothing up to 16 tokens, then -1/4 a token, -1 at the limit. Correctness is kept apart."""
+    rollout = lot(0, [2, 1])
+    lengths = [3, 16, 17, 18, 19, 20, 1, 20]
+    rollout.responses[:] = [tuple(range(n)) for n in lengths]
+    got = shape(rollout, Overlong(share=0.2), limit=20)
+    assert (got.rewards - got.correct).tolist() == pytest.approx([0, 0, -0.25, -0.5, -0.75, -1, 0, -1])
+    assert torch.equal(got.correct, rollout.correct)
+    assert shape(rollout, None, 20) is rollout

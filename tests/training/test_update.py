@@ -8,9 +8,23 @@ import pytest
 import torch
 
 from tests.training.conftest import make_rollout, make_training
+from tests.training.test_probes import pieces
 from tokencredit.model.policy import Policy
 from tokencredit.study.config import Training
-from tokencredit.study.methods import MarginCredit, Method, SemifactualCredit, TokenClip
+from tokencredit.study.methods import (
+    Advantage,
+    EntropyCredit,
+    FutureCredit,
+    MarginCredit,
+    Method,
+    OracleCredit,
+    SemifactualCredit,
+    SequenceClip,
+    SoftGate,
+    SpanCredit,
+    TokenClip,
+)
+from tokencredit.training.probes import Sources, perturbed_logprobs
 from tokencredit.training.rollout import Rollout
 from tokencredit.training.update import NotFinite, prepare, update
 
@@ -23,6 +37,14 @@ METHODS = {
         credit=(MarginCredit(kind="margin"), SemifactualCredit(kind="semifactual", strength=0.1)),
         objective=TokenClip(dual=3.0),
     ),
+    "gspo": Method(objective=SequenceClip(kind="sequence_clip", low=0.1, high=0.1)),
+    "sapo": Method(objective=SoftGate(kind="soft_gate")),
+    "fipo": Method(credit=(FutureCredit(kind="future_kl"),)),
+    "entropy": Method(credit=(EntropyCredit(kind="entropy"),)),
+    "dr_grpo": Method(advantage=Advantage(scale="none"), reduction="constant"),
+    "cf_grpo": Method(credit=(SpanCredit(kind="spans", shortest=2),)),
+    "oracle": Method(credit=(OracleCredit(kind="oracle"),)),
+    "by_sequence": Method(reduction="sequence_mean"),
 }
 
 
@@ -34,6 +56,15 @@ def perturbed_prompts(rollout: Rollout) -> dict[tuple[str, str], tuple[int, ...]
         for i, p in enumerate(rollout.problems)
         for k, kind in enumerate(KINDS)
     }
+
+
+def effects(rollout: Rollout, old: torch.Tensor, wanted: torch.Tensor, settings: OracleCredit) -> torch.Tensor:
+    g = torch.Generator().manual_seed(3)
+    return torch.where(wanted[:, None], torch.randn(old.shape, generator=g, dtype=torch.float64), torch.nan)
+
+
+def sources(rollout: Rollout) -> Sources:
+    return Sources(perturbed_prompts(rollout), pieces, effects)
 
 
 def gradients(policy: Policy) -> list[torch.Tensor]:
@@ -48,7 +79,7 @@ class Recorder(torch.optim.SGD):
 
 
 def run(policy: Policy, rollout: Rollout, method: Method, training: Training, which: int = 0) -> tuple[list, dict]:
-    batch = prepare(policy, rollout, method, training, 1, perturbed_prompts(rollout), {})
+    batch = prepare(policy, rollout, method, training, 1, sources(rollout), {})
     recorder = Recorder(policy.parameters(), lr=1.0)
     stats = update(policy, recorder, batch, batch.minibatches[which], method, max_grad_norm=1e9)
     return recorder.seen, stats
@@ -80,7 +111,7 @@ def close(a: list[torch.Tensor], b: list[torch.Tensor], tolerance: float) -> Non
 def test_gradient_of_the_second_update_equals_the_formula(make_policy: Callable[..., Policy]) -> None:
     """After the weights have moved: ratios differ from 1, clipping binds, and the loss is the published one."""
     policy, rollout, training = make_policy(), make_rollout(), make_training()
-    batch = prepare(policy, rollout, Method(), training, 1, {}, {})
+    batch = prepare(policy, rollout, Method(), training, 1, Sources(), {})
     with torch.no_grad():
         for i, parameter in enumerate(policy.parameters()):
             parameter += 0.05 * torch.sin(torch.arange(parameter.numel(), dtype=torch.float64) + i).view_as(parameter)
@@ -131,7 +162,7 @@ def test_ratio_is_exactly_one_at_the_first_update(name: str, budget: int, make_p
 def test_idle_rows_stay_in_the_denominator(make_policy: Callable[..., Policy]) -> None:
     """The first group has equal rewards: no gradient from it, but its tokens count in the mean."""
     policy, rollout, training = make_policy(), make_rollout(), make_training()
-    batch = prepare(policy, rollout, Method(), training, 1, {}, {})
+    batch = prepare(policy, rollout, Method(), training, 1, Sources(), {})
     minibatch = batch.minibatches[0]
     assert {r for b in minibatch.idle for r in b} >= {0, 1, 2, 3}
     policy.forwards.clear()
@@ -149,7 +180,7 @@ def test_batch_of_equal_rewards_gives_a_zero_step(make_policy: Callable[..., Pol
     policy, rollout = make_policy(), make_rollout()
     rollout.rewards.fill_(1.0)
     before = [p.detach().clone() for p in policy.parameters()]
-    batch = prepare(policy, rollout, Method(), make_training(), 1, {}, {})
+    batch = prepare(policy, rollout, Method(), make_training(), 1, Sources(), {})
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.1, weight_decay=0.0)
     stats = update(policy, optimizer, batch, batch.minibatches[0], Method(), 1.0)
     assert stats["loss"] == 0
@@ -169,7 +200,7 @@ def test_all_truncated_and_dropped(make_policy: Callable[..., Policy]) -> None:
 def test_dropped_response_stays_in_its_groups_baseline(make_policy: Callable[..., Policy]) -> None:
     policy, rollout = make_policy(), make_rollout()
     kept, dropped = (
-        prepare(policy, rollout, Method(), make_training(truncated=t), 1, {}, {}) for t in ("keep", "drop")
+        prepare(policy, rollout, Method(), make_training(truncated=t), 1, Sources(), {}) for t in ("keep", "drop")
     )
     torch.testing.assert_close(kept.advantage, dropped.advantage)
     assert kept.loss_mask[5].any()
@@ -182,19 +213,17 @@ def test_credit_changes_only_what_it_says(make_policy: Callable[..., Policy]) ->
     counts = {}
     for name, step in (("grpo", 1), ("mcpo", 1), ("scapo", 1), ("scapo", 121)):
         policy = make_policy()
-        prepare(policy, rollout, METHODS[name], make_training(), step, perturbed_prompts(rollout), {})
+        prepare(policy, rollout, METHODS[name], make_training(), step, sources(rollout), {})
         counts[name, step] = dict(policy.forwards)
     assert counts["grpo", 1] == counts["mcpo", 1] == counts["scapo", 121] == {"score": 16}
     assert counts["scapo", 1] == {"score": 16, "probe": 64}
 
 
 def test_probe_is_teacher_forced_under_the_perturbed_prompt(make_policy: Callable[..., Policy]) -> None:
-    from tokencredit.training.update import probe
-
     policy, rollout = make_policy(), make_rollout()
     prompts = perturbed_prompts(rollout)
     del prompts["p2", "typo_noise"]
-    got = probe(policy, rollout, KINDS, prompts, budget=50)
+    got = perturbed_logprobs(policy, rollout, KINDS, prompts, budget=50)
     for row in (0, 6, 15):
         ids = torch.tensor([[*prompts[f"p{row // 4}", "paraphrase"], *rollout.responses[row]]])
         logp = torch.log_softmax(policy.model(input_ids=ids).logits[0].double(), -1)
@@ -210,7 +239,7 @@ def test_pad_equal_to_eos_and_missing_eos(make_policy: Callable[..., Policy]) ->
     rollout = make_rollout()
     rollout.responses[4] = (0, 5, 0)
     rollout.sampler_logprobs[4] = (0.0, 0.0, 0.0)
-    batch = prepare(make_policy(), rollout, Method(), make_training(), 1, {}, {})
+    batch = prepare(make_policy(), rollout, Method(), make_training(), 1, Sources(), {})
     assert batch.mask[4].sum() == 3
     assert (batch.old[4, :3] < 0).all()
     assert (batch.old[4, 3:] == 0).all()
@@ -218,7 +247,7 @@ def test_pad_equal_to_eos_and_missing_eos(make_policy: Callable[..., Policy]) ->
 
 def test_not_finite_stops_before_any_weight_changes(make_policy: Callable[..., Policy]) -> None:
     policy, rollout = make_policy(), make_rollout()
-    batch = prepare(policy, rollout, Method(), make_training(), 1, {}, {})
+    batch = prepare(policy, rollout, Method(), make_training(), 1, Sources(), {})
     batch.advantage = batch.advantage.clone()
     batch.advantage[5] = torch.nan
     batch.minibatches[0].learning[0][:] = sorted({*batch.minibatches[0].learning[0], 5})

@@ -1,18 +1,34 @@
 """The science: group advantage, token credits, policy objectives, the table of methods. Pure tensor mathematics."""
 
 from tokencredit.credit.advantage import group_advantage
-from tokencredit.credit.objective import token_clip, token_mean
-from tokencredit.credit.signals import Signals
-from tokencredit.credit.table import CREDITS, OBJECTIVES, probed_kinds, token_advantages, touches_equal_groups
+from tokencredit.credit.objective import OBJECTIVES, reduce, token_shares
+from tokencredit.credit.signals import Signals, Span
+from tokencredit.credit.table import (
+    CREDITS,
+    FACTORS,
+    SELECTIONS,
+    probed_kinds,
+    selected_tokens,
+    token_advantages,
+    touches_equal_groups,
+    update_advantages,
+    update_losses,
+)
 
 __all__ = [
     "CREDITS",
+    "FACTORS",
     "OBJECTIVES",
+    "SELECTIONS",
     "Signals",
+    "Span",
     "group_advantage",
     "probed_kinds",
+    "reduce",
+    "selected_tokens",
     "token_advantages",
-    "token_clip",
-    "token_mean",
+    "token_shares",
     "touches_equal_groups",
+    "update_advantages",
+    "update_losses",
 ]

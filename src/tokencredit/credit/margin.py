@@ -3,7 +3,8 @@
 From the abstract: the top-2 margin M = p1 - p2 is mapped to a score with two fixed thresholds, and each solution's
 advantage is spread over its tokens so that its mean stays. OUR RECONSTRUCTION (only the abstract is known):
     s = clip((high - M) / (high - low), 0, 1),   w = (1 + strength s) / mean_t(1 + strength s)
-with low .2, high .8, strength 1; the additive and proportional forms, the one-sided use and the controls are ours too.
+with low .2, high .8, strength 1; the additive and proportional forms, the one-sided use, entropy in the margin's place
+(s rises from `low` to `high` nats) and the controls are ours too.
 M comes from the score pass that every method makes: no extra forward, no batch statistics, no gradient.
 """
 
@@ -45,7 +46,10 @@ def spread(score: Tensor, mask: Tensor, settings: MarginCredit) -> Tensor:
 
 def weights(signals: Signals, settings: MarginCredit) -> tuple[Tensor, Tensor]:
     """(weights [N, T], score [N, T]) in float64, control applied."""
-    score = hesitation(signals.margin.double(), settings.low, settings.high)
+    if settings.signal == "margin":
+        score = hesitation(signals.margin.double(), settings.low, settings.high)
+    else:
+        score = 1 - hesitation(signals.entropy.double(), settings.low, settings.high)
     if settings.control == "inverted":
         score = 1 - score
     elif settings.control == "uniform":
@@ -60,19 +64,8 @@ def margin_credit(advantage: Tensor, signals: Signals, settings: MarginCredit) -
     """Token advantages [N, T] times w, and what the step logs. advantage [N, T] float64."""
     weight, score = weights(signals, settings)
     mask = signals.mask
-    stats = weight_stats(weight, mask)
-    stats["hesitant_share"] = ((score > 0) & mask).sum().item() / max(1, mask.sum().item())
+    stats = {"hesitant_share": ((score > 0) & mask).sum().item() / max(1, mask.sum().item())}
     if settings.where != "all":
         chosen = advantage > 0 if settings.where == "positive" else advantage < 0
         weight = torch.where(chosen, weight, 1.0)
     return advantage * weight, stats
-
-
-def weight_stats(weight: Tensor, mask: Tensor) -> dict[str, float]:
-    """max w, and the mean over responses of the effective-token ratio (sum w)^2 / (T sum w^2)."""
-    some = mask.any(-1)
-    if not bool(some.any()):
-        return {"weight_max": 0.0, "effective_token_ratio": 0.0}
-    rows, valid = torch.where(mask, weight, 0.0)[some], mask[some]
-    ratio = rows.sum(-1).square() / (valid.sum(-1) * rows.square().sum(-1))
-    return {"weight_max": rows.max().item(), "effective_token_ratio": ratio.mean().item()}

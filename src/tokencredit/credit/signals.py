@@ -10,6 +10,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Span:
+    """Response tokens [start, stop) and by how much the answer's log-probability drops without them (nats)."""
+
+    start: int
+    stop: int
+    drop: float
+
+
+@dataclass(frozen=True)
 class Signals:
     """Signals of the rollout policy (weights before the update) at the sampled tokens. N responses, T positions.
 
@@ -24,6 +33,10 @@ class Signals:
     perturbed: Tensor | None = None  # [K, N, T] log-probability of the same tokens under perturbed prompts, or NaN
     step: int = 1  # optimisation step (1-based) of the first update that uses this rollout
     row_seeds: Sequence[int] = field(default_factory=tuple)  # [N] for the shuffled controls
+    spans: Sequence[Sequence[Span]] | None = None  # [N] counterfactual spans of each response's reasoning
+    answer_start: Sequence[int | None] | None = None  # [N] first token of the boxed answer; None: no box
+    rewards: Tensor | None = None  # [N]
+    effect: Tensor | None = None  # [N, T] V_{t+1} - V_t, Monte Carlo; NaN where a response was not measured
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -60,36 +60,57 @@ class Policy:
             for name, parameter in mine.items():
                 parameter.copy_(state[name])
 
-    def score(self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], purpose: str) -> Scores:
-        """Scores of every response token, flat and row after row: M = sum of response lengths.
+    def score(
+        self,
+        prompts: Sequence[Sequence[int]],
+        responses: Sequence[Sequence[int]],
+        purpose: str,
+        starts: Sequence[int] | None = None,
+        unseen: Sequence[tuple[int, int]] | None = None,
+    ) -> Scores:
+        """Scores of every response token from `starts` on (default: 0), flat and row after row.
 
         Prompt and response are right-padded together; attention is causal, so padding is never seen and no
         attention mask is needed. Position t of a response is predicted at the position before it.
+        unseen: per row, response tokens [start, stop) that no other token attends to; positions stay as they are.
         Entropy and margin come with the purpose "score" alone: probes and updates read the log-probability only.
         """
         self.forwards[purpose] = self.forwards.get(purpose, 0) + len(prompts)
-        ids, at, targets = pack(prompts, responses, self.device)
+        ids, at, targets = pack(prompts, responses, self.device, starts)
+        seen = visible(ids, prompts, unseen) if unseen else None
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            hidden = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
+            hidden = self.backbone(input_ids=ids, attention_mask=seen, use_cache=False).last_hidden_state
         picked = hidden.reshape(-1, hidden.shape[-1])[at]
         head, bias = self.head.weight.to(hidden.dtype), getattr(self.head, "bias", None)
         return token_scores(picked, head, targets, self.temperature, bias, self.tile, statistics=purpose == "score")
 
 
 def pack(
-    prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], device: torch.device
+    prompts: Sequence[Sequence[int]],
+    responses: Sequence[Sequence[int]],
+    device: torch.device,
+    starts: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(ids [B, L] right-padded with 0, flat indices [M] of the positions that predict, targets [M])."""
     rows = [[*p, *r] for p, r in zip(prompts, responses, strict=True)]
     width = max(map(len, rows))
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], dtype=torch.long)
+    first = starts or [0] * len(rows)
     at = [
         i * width + len(p) + t - 1
         for i, (p, r) in enumerate(zip(prompts, responses, strict=True))
-        for t in range(len(r))
+        for t in range(first[i], len(r))
     ]
-    targets = [token for r in responses for token in r]
+    targets = [token for r, start in zip(responses, first, strict=True) for token in r[start:]]
     return ids.to(device), torch.tensor(at, device=device), torch.tensor(targets, device=device)
+
+
+def visible(ids: Tensor, prompts: Sequence[Sequence[int]], unseen: Sequence[tuple[int, int]]) -> Tensor:
+    """Attention mask [B, L] of 1, and 0 at each row's unseen response tokens."""
+    mask = torch.ones_like(ids)
+    for row, (prompt, (start, stop)) in enumerate(zip(prompts, unseen, strict=True)):
+        mask[row, len(prompt) + start : len(prompt) + stop] = 0
+    return mask
 
 
 def load_policy(

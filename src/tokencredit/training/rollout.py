@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from tokencredit.grading import Grader, Item
 from tokencredit.model.prompts import Prompter
 from tokencredit.sampling import Engine, Params, Request
 from tokencredit.study.config import Training
+from tokencredit.study.methods import Overlong, Refill
 from tokencredit.study.seeds import derive
 
 Problem = Mapping[str, Any]
@@ -29,9 +31,15 @@ class Rollout:
     finish: list[str]  # [N] stop | length
     texts: list[str]  # [N]
     groups: Tensor  # [N] long: 0 .. P-1
-    rewards: Tensor  # [N] float64
+    correct: Tensor  # [N] float64: 1 for a right boxed answer, else 0
     sampler_logprobs: list[tuple[float, ...]]  # [N]
     row_seeds: list[int]  # [N]
+    penalty: Tensor | None = None  # [N] what reward shaping adds
+
+    @property
+    def rewards(self) -> Tensor:
+        """[N] float64, what the method learns from."""
+        return self.correct if self.penalty is None else self.correct + self.penalty
 
     @property
     def mask(self) -> Tensor:
@@ -75,11 +83,17 @@ def draw(
     prompter: Prompter,
     training: Training,
     eos: tuple[int, ...],
+    start: int | None = None,
+    draws: int = 0,
 ) -> tuple[list[Problem], list[tuple[int, ...]], list[Any], list[int]]:
-    """Sample rollout `index`: (problems [P], prompts [N], completions [N], row seeds [N])."""
-    problems = feed.take(index * training.prompts, training.prompts)
+    """Sample rollout `index`: (problems [P], prompts [N], completions [N], row seeds [N]).
+
+    start: position in the feed (default: where rollout `index` begins if none is ever refilled); draws: rounds of this
+    rollout that were drawn before.
+    """
+    problems = feed.take(index * training.prompts if start is None else start, training.prompts)
     prompts, seeds = [], []
-    for place, problem in enumerate(problems):
+    for place, problem in enumerate(problems, start=draws * training.prompts):
         ids = prompter.ids(problem["problem"], problem["choices"])
         for sample in range(training.group):
             prompts.append(ids)
@@ -104,7 +118,7 @@ def grade(
         Item(p["answer"], texts[i], p["answer_kind"], truncated=completions[i].finish == "length")
         for i, p in ((i, problems[i // group]) for i in range(len(completions)))
     ]
-    verdicts = grader.grade(items)
+    correct = torch.tensor([float(v.correct) for v in grader.grade(items)], dtype=torch.float64)
     return Rollout(
         problems=problems,
         prompts=prompts,
@@ -112,7 +126,74 @@ def grade(
         finish=[c.finish for c in completions],
         texts=texts,
         groups=torch.arange(len(problems)).repeat_interleave(group),
-        rewards=torch.tensor([float(v.correct) for v in verdicts], dtype=torch.float64),
+        correct=correct,
         sampler_logprobs=[tuple(c.logprobs) for c in completions],
         row_seeds=seeds,
     )
+
+
+def shape(rollout: Rollout, overlong: Overlong | None, limit: int) -> Rollout:
+    """Add DAPO's soft overlong penalty: 0 up to (1 - share) limit tokens, -1 at the limit, linear between.
+
+    limit: response tokens of a rollout. Groups are judged right or wrong (refill) before this.
+    """
+    if overlong is None:
+        return rollout
+    buffer = overlong.share * limit
+    lengths = torch.tensor([len(r) for r in rollout.responses], dtype=torch.float64)
+    penalty = ((limit - buffer - lengths) / buffer).clamp(-1, 0)
+    return dataclasses.replace(rollout, penalty=penalty)
+
+
+def join(rollouts: Sequence[Rollout], groups: Sequence[int], size: int) -> Rollout:
+    """These groups (counted over all rollouts, G = size responses each) as one rollout."""
+    rows = [row for g in groups for row in range(g * size, (g + 1) * size)]
+
+    def pick(name: str) -> list[Any]:
+        every = [value for r in rollouts for value in getattr(r, name)]
+        return [every[row] for row in rows]
+
+    problems = [p for r in rollouts for p in r.problems]
+    correct = torch.cat([r.correct for r in rollouts])[rows]
+    return Rollout(
+        problems=[problems[g] for g in groups],
+        prompts=pick("prompts"),
+        responses=pick("responses"),
+        finish=pick("finish"),
+        texts=pick("texts"),
+        groups=torch.arange(len(groups)).repeat_interleave(size),
+        correct=correct,
+        sampler_logprobs=pick("sampler_logprobs"),
+        row_seeds=pick("row_seeds"),
+    )
+
+
+def mixed(correct: Tensor, size: int) -> Tensor:
+    """[P] bool: groups that are neither all right nor all wrong. correct [N], group after group."""
+    right = correct.view(-1, size).sum(-1)
+    return (right > 0) & (right < size)
+
+
+def refilled(
+    draw_round: Callable[[int], Rollout], refill: Refill | None, prompts: int, size: int
+) -> tuple[Rollout, dict[str, float]]:
+    """One rollout of `prompts` groups, and what dynamic sampling did (DAPO, arXiv 2503.14476).
+
+    draw_round(k) samples and grades the k-th lot of `prompts` groups. With refill, only mixed groups are kept, in the
+    order drawn, until there are enough; after `draws` lots the rest is filled with groups that were passed over (they
+    learn nothing, as in GRPO), so that a step always has its prompts.
+    """
+    lots = [draw_round(0)]
+    if refill is None:
+        return lots[0], {}
+    while sum(int(mixed(r.correct, size).sum()) for r in lots) < prompts and len(lots) < refill.draws:
+        lots.append(draw_round(len(lots)))
+    kept = torch.cat([mixed(r.correct, size) for r in lots])
+    good, poor = (torch.nonzero(k).flatten().tolist() for k in (kept, ~kept))
+    chosen = (good + poor)[:prompts]
+    return join(lots, chosen, size), {
+        "refill/lots": float(len(lots)),
+        "refill/equal_groups_drawn": (~kept).double().mean().item(),
+        "refill/short": max(0, prompts - len(good)) / prompts,
+        "refill/reward_mean_drawn": torch.cat([r.correct for r in lots]).mean().item(),
+    }

@@ -32,7 +32,8 @@ from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
 from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
-from tokencredit.training.rollout import Feed, draw, grade
+from tokencredit.training.probes import Sources, monte_carlo
+from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
 from tokencredit.training.state import AppendLog, StateFolder
 from tokencredit.training.stop import Interrupted, StopWatch, timed
 from tokencredit.training.update import Batch, Minibatch, NotFinite, prepare, update
@@ -85,6 +86,7 @@ class Trainer:
         self.state = StateFolder(state, identity)
         self.logs = {n: AppendLog(state / f"{n}.jsonl") for n in ("metrics", "rollouts", "timings")}
         self.step = 0  # optimisation steps done
+        self.cursor = 0  # problems of the feed that were asked
         self.resumed = 0
         self._load_problems(problems, semifactuals)
         self._load_model()
@@ -152,17 +154,21 @@ class Trainer:
     def _rollout_step(self, index: int, grader: Grader) -> str:
         """One rollout and its updates; returns what the progress bar shows."""
         clock: dict[str, float] = {}
+        t = self.training
         try:
             with self.stop.disposable():
-                with timed(clock, "rollout"):
-                    drawn = draw(index, self.feed, self.engine, self.prompter, self.training, self.eos)
-                with timed(clock, "grade"):
-                    rollout = grade(*drawn, self.prompter, grader, self.training.group)
-                batch = prepare(self.policy, rollout, self.method, self.training, self.step + 1, self.perturbed, clock)
+                rollout, refill = refilled(
+                    lambda lot: self._draw(index, lot, grader, clock), self.method.refill, t.prompts, t.group
+                )
+                rollout = shape(rollout, self.method.overlong, t.max_tokens)
+                effects = monte_carlo(self.engine, self.prompter, grader, self.eos, t)
+                sources = Sources(self.perturbed, self.prompter.pieces, effects)
+                batch = prepare(self.policy, rollout, self.method, t, self.step + 1, sources, clock)
         except Interrupted:
             self._leave()
+        self.cursor += t.prompts * int(refill.get("refill/lots", 1))
         self._log_rollout(batch)
-        self._log_metrics(batch.metrics)
+        self._log_metrics({**batch.metrics, **refill})
         with timed(clock, "update"):
             for minibatch in batch.minibatches:
                 self._update(batch, minibatch)
@@ -170,6 +176,15 @@ class Trainer:
             self.engine.update(self.policy.model)
         self._log_timings(clock, sum(map(len, rollout.responses)))
         return f"reward {batch.metrics['reward_mean']:.3f} length {batch.metrics['length_mean']:.1f}"
+
+    def _draw(self, index: int, lot: int, grader: Grader, clock: dict[str, float]) -> Rollout:
+        """Sample and grade one lot of prompts."""
+        t = self.training
+        with timed(clock, "rollout"):
+            start = self.cursor + lot * t.prompts
+            drawn = draw(index, self.feed, self.engine, self.prompter, t, self.eos, start, lot)
+        with timed(clock, "grade"):
+            return grade(*drawn, self.prompter, grader, t.group)
 
     def _update(self, batch: Batch, minibatch: Minibatch) -> None:
         o = self.training.optimizer
@@ -257,7 +272,7 @@ class Trainer:
             return
         self.policy.load_trainable(saved["weights"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.step, self.resumed = saved["step"], saved["resumed"] + 1
+        self.step, self.cursor, self.resumed = saved["step"], saved["cursor"], saved["resumed"] + 1
         self.policy.forwards = dict(saved["forwards"])
         self.engine.update(self.policy.model)
         log.info("%s: goes on from the checkpoint of step %d", self._title(), self.step)
@@ -265,6 +280,7 @@ class Trainer:
     def _save(self) -> None:
         content = {
             "step": self.step,
+            "cursor": self.cursor,
             "weights": self.policy.trainable_state(),
             "optimizer": self.optimizer.state_dict(),
             "resumed": self.resumed,
