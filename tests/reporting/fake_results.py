@@ -162,8 +162,8 @@ def _training(place: Layout, cell: Cell, steps: int) -> None:
         }
         if cell.method == "mcpo":
             values["margin/hesitant_share"] = 0.35 * math.exp(-1.5 * step / steps) + 0.005 * rng.normal()
-            values["margin/weight_max"] = 1.8 - 0.2 * done + 0.02 * rng.normal()
-            values["margin/effective_token_ratio"] = 0.92 + 0.05 * done
+            values["credit/weight_max"] = 1.8 - 0.2 * done + 0.02 * rng.normal()
+            values["credit/effective_token_ratio"] = 0.92 + 0.05 * done
         if cell.method == "scapo" and step <= steps // 5:
             values["semifactual/drift_mean"] = 0.03 - 0.01 * done + 0.001 * rng.normal()
             values["semifactual/drift_p99"] = 0.4 - 0.1 * done + 0.01 * rng.normal()

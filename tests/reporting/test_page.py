@@ -199,7 +199,7 @@ def test_report_without_aggregate_files_says_what_to_do(full, tmp_path):
 
 def test_packaged_data_name_known_methods_and_both_sides():
     for row in packaged("reconstructed.yaml"):
-        assert {"part", "paper", "ours", "why", "methods"} <= set(row)
+        assert {"part", "paper", "ours", "why", "parts"} <= set(row)
     data = packaged("published.yaml")
     assert all({"method", "model", "difference", "measure", "source"} <= set(d) for d in data["differences"])
 

@@ -95,3 +95,29 @@ def test_steps_evaluated(settings: dict[str, Any]) -> None:
     training = load_study(settings).training
     assert training.steps == 80
     assert training.evaluated_steps == (20, 40, 60, 80)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "counterfactual", "said"),
+    [
+        (["paraphrse"], False, "did you mean 'paraphrase'?"),
+        (["counterfactual"], False, "semifactuals.counterfactual: true"),
+        (["counterfactual"], True, None),
+    ],
+)
+def test_semifactual_credit_asks_for_kinds_that_are_made(
+    settings: dict[str, Any], kinds: list[str], counterfactual: bool, said: str | None
+) -> None:
+    values = changed(settings, "semifactuals/counterfactual", counterfactual)
+    values = changed(values, "methods/scapo/credit/0/kinds", kinds)
+    if said is None:
+        load_study(values)
+        return
+    with pytest.raises(UserError) as error:
+        load_study(values)
+    assert said in str(error.value)
+
+
+def test_a_credit_stands_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="named twice"):
+        load_study(changed(settings, "methods/mcpo/credit", [{"kind": "margin"}] * 2))

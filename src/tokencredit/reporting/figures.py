@@ -96,6 +96,12 @@ KINDS: dict[str, tuple[str, str, Callable[[Results, str], plots.Drawn]]] = {
         f"What the trainer recorded at each optimisation step. {SPREAD}",
         training_plots.training,
     ),
+    "credit": (
+        "Credit by token",
+        "How unevenly each method spreads a response's credit over its tokens: largest weight, Gini coefficient, and "
+        f"effective-token ratio (1: all tokens weigh the same). {SPREAD}",
+        training_plots.credit(("credit/",), "Credit statistics"),
+    ),
     "margin": (
         "Margin and weights",
         "The top-2 margin of the policy and what MCPO makes of it: fixed thresholds meet ever fewer hesitant tokens "
@@ -107,5 +113,11 @@ KINDS: dict[str, tuple[str, str, Callable[[Results, str], plots.Drawn]]] = {
         "How far the perturbed prompts move the probabilities of the sampled tokens, and how much credit SCAPO takes "
         f"back for it; recorded while its probes run. {SPREAD}",
         training_plots.credit(("semifactual", "drift"), "Drift statistics"),
+    ),
+    "clipping": (
+        "What the objective holds back",
+        "Shares of tokens at which the clip (GSPO: of the whole response), the dual clip or SAPO's gate holds the "
+        f"update back. A rollout's first update has ratio 1 everywhere, so that nothing is held back there. {SPREAD}",
+        training_plots.credit(("clipped", "dual_clipped", "gated", "future_"), "Clip fractions"),
     ),
 }

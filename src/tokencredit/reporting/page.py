@@ -15,6 +15,8 @@ from tokencredit.reporting.inline import variable
 from tokencredit.reporting.results import Results
 from tokencredit.reporting.tables import Entry, entries
 from tokencredit.reporting.text import duration, fixed, interval, signed
+from tokencredit.study.config import Study
+from tokencredit.study.methods import Method, TokenClip
 from tokencredit.study.tables import read_table
 
 Data = dict[str, Any]
@@ -256,10 +258,24 @@ def _shown(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, json.dumps(value)) if isinstance(value, bool) else json.dumps(value)
 
 
-def for_methods(rows: Iterable[Data], methods: Iterable[str]) -> list[Data]:
-    """Rows of a YAML list that concern one of `methods`, or all of them."""
-    wanted = set(methods)
-    return [r for r in rows if not r.get("methods", []) or wanted & set(r["methods"])]
+def for_parts(rows: Iterable[Data], methods: Iterable[Method]) -> list[Data]:
+    """Rows of a YAML list that concern a part (credit, objective, setting) of one of `methods`, or all of them."""
+    used = {part for m in methods for part in m.parts}
+    return [r for r in rows if not r["parts"] or used & set(r["parts"])]
+
+
+def same_with_one_update(study: Study) -> list[str]:
+    """Labels of methods that one update per rollout makes the baseline itself: every ratio is 1 there."""
+    if study.training.updates > 1 or study.grid.baseline not in study.grid.methods:
+        return []
+
+    def first_update(m: Method) -> Method:
+        credit = tuple(c for c in m.credit if c.kind != "future_kl")
+        return m.model_copy(update={"label": "", "objective": TokenClip(), "credit": credit})
+
+    base = first_update(study.methods[study.grid.baseline])
+    others = [m for m in study.grid.methods if m != study.grid.baseline]
+    return [study.methods[m].label or m for m in others if first_update(study.methods[m]) == base]
 
 
 def published(results: Results, values: Data) -> Data:

@@ -15,7 +15,7 @@ from tokencredit.reporting import figures, page, tables
 from tokencredit.reporting.answer import answer
 from tokencredit.reporting.inline import inline_svg, palette, variable
 from tokencredit.reporting.results import Results, load
-from tokencredit.study.config import load_study
+from tokencredit.study.config import Study, load_study
 from tokencredit.study.grid import specs
 from tokencredit.study.tables import write_text
 
@@ -29,14 +29,15 @@ def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> 
     """
     root, out = Path(root), Path(out)
     config = spec["config"]
-    expected = specs(load_study(config, "the report's spec"))["aggregate"]
+    study = load_study(config, "the report's spec")
+    expected = specs(study)["aggregate"]
     files = tables.write(expected, root, out / "tables")
     files += figures.draw(expected, root, out / "figures")
     results = load(expected, root / "analysis")
-    return [*files, write_text(out / "report.html", render(config, results, root, out / "figures"))]
+    return [*files, write_text(out / "report.html", render(config, study, results, root, out / "figures"))]
 
 
-def render(config: Mapping[str, Any], results: Results, root: Path, drawn: Path) -> str:
+def render(config: Mapping[str, Any], study: Study, results: Results, root: Path, drawn: Path) -> str:
     """The page as HTML. config: the study as plain JSON; drawn: folder of the figures."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -49,7 +50,7 @@ def render(config: Mapping[str, Any], results: Results, root: Path, drawn: Path)
     return environment.get_template("report.html.j2").render(
         question=QUESTION,
         study=p.study,
-        title=config.get("title", ""),
+        title=study.title,
         plan=p,
         models=[_model(results, model) for model in p.models],
         legend=[page.method_look(p, m) for m in results.shown_methods()],
@@ -61,7 +62,8 @@ def render(config: Mapping[str, Any], results: Results, root: Path, drawn: Path)
         timing=page.timing(results, analysis),
         examples=page.examples(p, root),
         provenance=page.provenance(p, root),
-        reconstructed=page.for_methods(packaged("reconstructed.yaml"), p.methods),
+        reconstructed=page.for_parts(packaged("reconstructed.yaml"), [study.methods[m] for m in p.methods]),
+        same=page.same_with_one_update(study),
         published=page.published(results, packaged("published.yaml")),
         config=yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100),
         style=Markup(_style(colours)),  # our own style sheet, no text of the study in it

@@ -218,12 +218,25 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
             known = dict.fromkeys(("train", *study.grid.benchmarks))
             raise unknown_name("problem set", analysis.problems, known, f"{at}.problems")
     for name in study.grid.methods:
-        for credit in study.methods[name].credit:
-            if credit.kind == "semifactual" and credit.steps % study.training.updates:
-                raise UserError(
-                    f"{where}: methods.{name}.credit: steps ({credit.steps}) must be a multiple of training.updates "
-                    f"({study.training.updates}), since a rollout is probed once for all its updates"
-                )
+        _check_credit(study, name, f"{where}: methods.{name}.credit")
     if "base" in study.methods:
         raise unknown_name("method", "base", {}, f"{where}: methods ('base' names the untrained model)")
     return study
+
+
+def _check_credit(study: Study, name: str, where: str) -> None:
+    """A method's semifactual credit: probes once per rollout, of kinds that the study makes."""
+    made = [*study.semifactuals.kinds, *(["counterfactual"] if study.semifactuals.counterfactual else [])]
+    for credit in study.methods[name].credit:
+        if credit.kind != "semifactual":
+            continue
+        if credit.steps % study.training.updates:
+            raise UserError(
+                f"{where}: steps ({credit.steps}) must be a multiple of training.updates "
+                f"({study.training.updates}), since a rollout is probed once for all its updates"
+            )
+        for kind in credit.kinds:
+            if kind == "counterfactual" and kind not in made:
+                raise UserError(f"{where}: kind 'counterfactual' is only made with semifactuals.counterfactual: true")
+            if kind not in made:
+                raise unknown_name("kind", kind, dict.fromkeys(made), f"{where}.kinds (semifactuals.kinds)")

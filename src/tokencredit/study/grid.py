@@ -205,8 +205,16 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             for name in study.grid.benchmarks
         },
     }
-    out["report"] = {"stage": "report", "config": {k: v for k, v in full.items() if k != "runtime"}}
+    out["report"] = {"stage": "report", "config": _selected(study, full)}
     return out
+
+
+def _selected(study: Study, full: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without runtime, and without definitions that the grid leaves out."""
+    config = {k: v for k, v in full.items() if k != "runtime"}
+    for table in ("models", "methods", "benchmarks", "analyses"):
+        config[table] = {name: full[table][name] for name in getattr(study.grid, table)}
+    return config
 
 
 def spec_hash(spec: dict[str, Any]) -> str:

@@ -192,6 +192,12 @@ class Method(Settings):
             raise ValueError(f"a credit is named twice: {', '.join(kinds)}")
         return self
 
+    @property
+    def parts(self) -> set[str]:
+        """Names of what this method is made of: its credits, its objective, reward shaping and refilling."""
+        rollout = [name for name in ("overlong", "refill") if getattr(self, name) is not None]
+        return {self.objective.kind, *(c.kind for c in self.credit), *rollout}
+
     def of(self, kind: str) -> object | None:
         """This method's credit of a kind, or None."""
         return next((c for c in self.credit if c.kind == kind), None)
