@@ -18,6 +18,11 @@ WHERE = {
     "rollouts": "`train/{model}/{method}/seed{seed}/rollouts.parquet`: one row per kept training response.",
     "metrics": "`train/{model}/{method}/seed{seed}/metrics.parquet`: one row per step and metric.",
     "timings": "`train/{model}/{method}/seed{seed}/timings.parquet`: one row per step and phase.",
+    "filtered_samples": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/filtered_samples.parquet`: one row per "
+    "response of d-filtered decoding and of its controls.",
+    "fidelity_tokens": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/fidelity_tokens.parquet`: one row per measured token.",
+    "fidelity_credits": "`analyses/.../fidelity_credits.parquet`: one row per measured token and method.",
+    "fidelity_scores": "`analyses/.../fidelity_scores.parquet`: one row per score of a method, signal or reference.",
 }
 BEGIN, END = "<!-- begin: made by `make docs` -->", "<!-- end -->"
 HEAD = """# Tables

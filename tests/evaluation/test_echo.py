@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tokencredit.evaluation import run as evaluation
 from tokencredit.problems.stages import build_problems
 from tokencredit.sampling import Completion, Params, Request
-from tokencredit.study.config import Runtime
+from tokencredit.study.config import Prompt, Runtime
 from tokencredit.study.tables import read_json, read_table, write_json
 
 # file: rows that cannot come out right, with the reason
@@ -63,21 +64,19 @@ def test_every_gold_earns_its_point(name: str, shared: Path, tmp_path: Path, mon
     golds = {tuple(map(ord, row["problem"])): row["answer"] for row in rows}
     assert len(golds) == len(rows)
 
-    class Opened:
-        folder, base, digest = tmp_path, tmp_path / "base.json", "x"
-        identity = {"model": "m", "method": "base", "seed": 0, "step": 0}
-
+    identity = {"model": "m", "method": "base", "seed": 0, "step": 0}
+    opened = SimpleNamespace(folder=tmp_path, base=tmp_path / "base.json", digest="x", identity=identity)
     write_json(tmp_path / "base.json", {"spec": {"prompt": {"template": "{problem}"}, "engine": "auto", "dtype": None}})
     (tmp_path / "checkpoint.json").write_text("{}")
     for target, value in {
-        "open_checkpoint": lambda path: Opened,
+        "open_checkpoint": lambda path: opened,
         "load_tokenizer": lambda folder: Letters(),
         "read_weights": lambda opened: None,
         "make_engine": lambda *args, **more: Echo(golds),
         "eos_ids": lambda folder: (0,),
+        "base_prompt": lambda path: Prompt(template="{problem}"),
     }.items():
         monkeypatch.setattr(evaluation, target, value)
-    monkeypatch.setattr(evaluation, "base_prompt", lambda path: evaluation_prompt())
     settings = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 4096, "library_verdict": False, "shard_samples": 1000}
     evaluation.evaluate(
         {"benchmark": name, "seed": 0, "samples": 1, "tolerance": None, "evaluation": settings},
@@ -93,9 +92,3 @@ def test_every_gold_earns_its_point(name: str, shared: Path, tmp_path: Path, mon
     else:
         assert wrong == []
     assert read_json(tmp_path / "s.json")["accuracy"] == 1 - len(wrong) / len(rows)
-
-
-def evaluation_prompt() -> Any:
-    from tokencredit.study.config import Prompt
-
-    return Prompt(template="{problem}")

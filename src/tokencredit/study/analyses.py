@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from tokencredit.study.base import Name, Settings
+from tokencredit.study.base import Name, Settings, Strings
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -29,17 +29,44 @@ class Panel(Analysis):
 
 
 class Filtered(Analysis):
-    """d-filtered decoding paired with plain sampling, beside the controls that tell stability from sharpening."""
+    """d-filtered decoding paired with plain sampling, beside the controls that tell stability from sharpening.
+
+    cap: most of the clean probability that the filter may mask at a step. controls: greedy, matched temperature,
+    random mask. shard_samples: samples per resumable part.
+    """
 
     kind: Literal["filtered"]
-    tables: ClassVar[tuple[str, ...]] = ()
+    cap: Annotated[float, Field(ge=0, lt=1)] = 0.8
+    kinds: Strings = ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
+    samples: Positive = 1
+    controls: bool = True
+    shard_samples: Positive = 512
+    tables: ClassVar[tuple[str, ...]] = ("filtered_samples",)
+
+    @field_validator("kinds")
+    @classmethod
+    def _distinct(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(kinds)) != len(kinds) or not kinds:
+            raise ValueError("each kind once, at least one")
+        return kinds
 
 
 class Fidelity(Analysis):
-    """Every method's credit scored against Monte Carlo effects of each position."""
+    """Every method's credit scored against Monte Carlo effects of each position.
+
+    count: problems, each with training.group samples; of those from groups with mixed rewards `responses` are measured.
+    samples: continuations per position; tolerance: how far a value may be off where the policy is too certain to be
+    sampled; draws: of the bootstrap; shard_responses: measured responses per resumable part.
+    """
 
     kind: Literal["fidelity"]
-    tables: ClassVar[tuple[str, ...]] = ()
+    count: Positive = 100
+    responses: Positive = 200
+    samples: Annotated[int, Field(ge=2)] = 64
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    draws: Annotated[int, Field(ge=100)] = 2000
+    shard_responses: Positive = 20
+    tables: ClassVar[tuple[str, ...]] = ("fidelity_tokens", "fidelity_credits", "fidelity_scores")
 
 
 AnyAnalysis = Annotated[Panel | Filtered | Fidelity, Field(discriminator="kind")]
