@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +60,73 @@ def test_limits_and_templates_are_checked(folder: Path) -> None:
     tokenizer.chat_template = None
     with pytest.raises(UserError, match="no chat template"):
         Prompter(tokenizer, Prompt(chat=True))
+
+
+def byte_level(texts: list[str]) -> Any:
+    """A byte-level BPE tokenizer with few merges, so that characters are split over tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    inner.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, special_tokens=["<eos>"])
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+
+
+def metaspace(texts: list[str]) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(models.BPE(byte_fallback=True))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    special = ["<eos>", *(f"<0x{i:02X}>" for i in range(256))]
+    inner.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, special_tokens=special[:1]))
+    inner.add_tokens(special[1:])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+
+
+TEXTS = [
+    "So 12+5=17. Answer \\boxed{17}",
+    "naïve — 数学 is 🎉 fun\n\n  twice  🧮🧮",
+    "é" * 7,
+    " leading and trailing ",
+    "",
+]
+
+
+@pytest.mark.parametrize("kind", [byte_level, metaspace])
+@pytest.mark.parametrize("text", TEXTS)
+def test_pieces_add_up_to_the_text(kind: Callable[[list[str]], Any], text: str) -> None:
+    tokenizer = kind(["So 12+5=17. Answer \\boxed{17}", "naive fun twice leading and trailing"])
+    prompter = Prompter(tokenizer, Prompt(template="{problem}"))
+    ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    pieces = prompter.pieces(ids)
+    assert len(pieces) == len(ids)
+    assert "".join(pieces) == prompter.decode(ids)
+    assert pieces[-1] == "", "a special token has no text"
+
+
+def test_a_character_belongs_to_the_token_that_finishes_it() -> None:
+    tokenizer = byte_level(["plain text"])
+    prompter = Prompter(tokenizer, Prompt(template="{problem}"))
+    ids = tokenizer.encode("a🎉b", add_special_tokens=False)
+    pieces = prompter.pieces(ids)
+    assert pieces[0] == "a"
+    assert pieces[-1] == "b"
+    assert [p for p in pieces if p] == ["a", "🎉", "b"]
+
+
+def test_bytes_that_are_no_text_lose_nothing() -> None:
+    """Ids of half characters, in any order, still add up to what the tokenizer makes of them."""
+    tokenizer = byte_level(["plain text"])
+    prompter = Prompter(tokenizer, Prompt(template="{problem}"))
+    rng = random.Random(0)
+    for _ in range(50):
+        ids = [rng.randrange(1, 280) for _ in range(40)]
+        pieces = prompter.pieces(ids)
+        assert "".join(pieces) == prompter.decode(ids)

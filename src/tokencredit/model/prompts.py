@@ -45,6 +45,7 @@ class Prompter:
                 "prompt.chat is true, but the model's tokenizer has no chat template; set prompt.chat: false"
             )
         self.tokenizer, self.prompt, self.limit = tokenizer, prompt, limit
+        self._texts: dict[int, str] = {}  # token -> its text where it stands alone
 
     def ids(self, problem: str, choices: Sequence[str] = ()) -> tuple[int, ...]:
         """Prompt token ids; UserError where they pass the limit (training.max_prompt_tokens)."""
@@ -63,6 +64,47 @@ class Prompter:
     def decode(self, tokens: Sequence[int]) -> str:
         """Response text without special tokens; for grading and reading only, never fed back to a model."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The text of each token, such that their concatenation is `decode(tokens)`. Linear in their number.
+
+        A special token has none; a token that does not finish a character (byte-level vocabularies) has none, and the
+        token that finishes it has the character.
+        """
+        text = self.decode(tokens)
+        alone = [self._alone(token) for token in tokens]
+        return alone if "".join(alone) == text else self._in_context(tokens, text)
+
+    def _alone(self, token: int) -> str:
+        if token not in self._texts:
+            self._texts[token] = self.decode([token])
+        return self._texts[token]
+
+    def _in_context(self, tokens: Sequence[int], text: str) -> list[str]:
+        """Pieces where a token's text depends on its neighbours.
+
+        A token has told as much of the text as a decoded window that ends with it agrees with: half a character does
+        not agree. The window begins anew at the last token whose own text stands whole where the window ends.
+        """
+        out: list[str] = []
+        start = origin = told = 0  # first token of the window, where its text begins, characters told so far
+        for i, token in enumerate(tokens):
+            window = self.decode(tokens[start : i + 1])
+            agreed = origin + _shared(window, text[origin : origin + len(window)])
+            out.append(text[told:agreed])
+            told = max(told, agreed)
+            alone = self._alone(token)
+            whole = alone and not alone.endswith("\ufffd") and text[told - len(alone) : told] == alone
+            if whole and agreed == origin + len(window):
+                start, origin = i, told - len(alone)
+        if out:
+            out[-1] += text[told:]
+        return out
+
+
+def _shared(a: str, b: str) -> int:
+    """Length of the longest common beginning."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def prompt_hash(ids: Sequence[int]) -> str:
