@@ -16,11 +16,13 @@ WHERE = {
     "semifactuals": "`problems/semifactuals.parquet`: one row per problem and kind of perturbation.",
     "samples": "`eval/{model}/{method}/seed{seed}/step{n}/{benchmark}.parquet`: one row per sampled response.",
     "rollouts": "`train/{model}/{method}/seed{seed}/rollouts.parquet`: one row per kept training response.",
+    "tokens": "`train/{model}/{method}/seed{seed}/tokens.parquet`: one row per token of the kept training responses.",
     "metrics": "`train/{model}/{method}/seed{seed}/metrics.parquet`: one row per step and metric.",
     "timings": "`train/{model}/{method}/seed{seed}/timings.parquet`: one row per step and phase.",
     "filtered_samples": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/filtered_samples.parquet`: one row per "
     "response of d-filtered decoding and of its controls.",
-    "fidelity_tokens": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/fidelity_tokens.parquet`: one row per measured token.",
+    "fidelity_tokens": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/fidelity_tokens.parquet`: one row per "
+    "measured token.",
     "fidelity_credits": "`analyses/.../fidelity_credits.parquet`: one row per measured token and method.",
     "fidelity_scores": "`analyses/.../fidelity_scores.parquet`: one row per score of a method, signal or reference.",
 }

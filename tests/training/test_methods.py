@@ -29,7 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "mcpo_gspo": {"credit": [{"kind": "margin"}], "objective": {"kind": "sequence_clip"}},
     "mcpo_scapo": {"credit": [{"kind": "margin"}, {"kind": "semifactual", "steps": 4}]},
 }
-SAME = ("metrics.parquet", "rollouts.parquet", "step8/model.safetensors")
+SAME = ("metrics.parquet", "rollouts.parquet", "tokens.parquet", "step8/model.safetensors")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tokencredit.study.config import Runtime
 from tokencredit.training import run as training_run
 from tokencredit.training.lease import Lease
 
-SAME = ("metrics.parquet", "rollouts.parquet", "step4/model.safetensors", "step8/model.safetensors")
+SAME = ("metrics.parquet", "rollouts.parquet", "tokens.parquet", "step4/model.safetensors", "step8/model.safetensors")
 
 
 class Events:

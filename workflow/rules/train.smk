@@ -34,6 +34,7 @@ rule train:
     output:
         PLACE.train(CELL, "metrics.parquet"),
         PLACE.train(CELL, "rollouts.parquet"),
+        PLACE.train(CELL, "tokens.parquet"),
         PLACE.train(CELL, "timings.parquet"),
         [PLACE.train(CELL, f"step{step}/checkpoint.json") for step in STUDY.training.evaluated_steps],
         record=PLACE.train(CELL, "train.json"),

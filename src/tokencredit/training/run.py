@@ -22,6 +22,7 @@ from tokencredit.model.base import base_folder, eos_ids
 from tokencredit.model.checkpoint import export, publish
 from tokencredit.model.policy import Policy, load_policy
 from tokencredit.model.prompts import Prompter, load_tokenizer
+from tokencredit.problems.categories import Categoriser
 from tokencredit.sampling import make_engine
 from tokencredit.study.base import parse
 from tokencredit.study.config import Model, Runtime, Training
@@ -33,12 +34,14 @@ from tokencredit.study.seeds import derive
 from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
 from tokencredit.training.probes import Sources, monte_carlo
+from tokencredit.training.records import category_metrics, rollout_rows, token_rows
 from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
 from tokencredit.training.state import AppendLog, StateFolder
 from tokencredit.training.stop import Interrupted, StopWatch, timed
 from tokencredit.training.update import Batch, Minibatch, NotFinite, prepare, update
 
 log = logging.getLogger(__name__)
+LOGS = ("metrics", "rollouts", "tokens", "timings")  # tables that grow with the run
 
 
 def train(
@@ -84,10 +87,11 @@ class Trainer:
         self.inputs = [p for p in (base, problems, semifactuals) if p is not None]
         identity = {"spec": spec, "inputs": {p.name: file_digest(p) for p in self.inputs}}
         self.state = StateFolder(state, identity)
-        self.logs = {n: AppendLog(state / f"{n}.jsonl") for n in ("metrics", "rollouts", "timings")}
+        self.logs = {n: AppendLog(state / f"{n}.jsonl") for n in LOGS}
         self.step = 0  # optimisation steps done
         self.cursor = 0  # problems of the feed that were asked
         self.resumed = 0
+        self.categoriser = Categoriser()
         self._load_problems(problems, semifactuals)
         self._load_model()
 
@@ -168,7 +172,8 @@ class Trainer:
             self._leave()
         self.cursor += t.prompts * int(refill.get("refill/lots", 1))
         self._log_rollout(batch)
-        self._log_metrics({**batch.metrics, **refill})
+        shares = category_metrics(batch, self.prompter, self.categoriser)
+        self._log_metrics({**batch.metrics, **refill, **shares})
         with timed(clock, "update"):
             for minibatch in batch.minibatches:
                 self._update(batch, minibatch)
@@ -224,25 +229,10 @@ class Trainer:
     # --- what is written ---
 
     def _log_rollout(self, batch: Batch) -> None:
-        rollout = batch.rollout
-        group = self.training.group
-        self.logs["rollouts"].write(
-            [
-                {
-                    "step": self.step,
-                    "problem_id": rollout.problems[row // group]["problem_id"],
-                    "group": row // group,
-                    "sample": row % group,
-                    "reward": rollout.rewards[row].item(),
-                    "advantage": batch.group_advantage[row].item(),
-                    "token_count": len(rollout.responses[row]),
-                    "finish_reason": rollout.finish[row],
-                    "text": rollout.texts[row],
-                }
-                for row in range(len(rollout.responses))
-                if row // group < self.training.rollouts_kept
-            ]
-        )
+        kept = self.training.rollouts_kept
+        self.logs["rollouts"].write(rollout_rows(batch, kept, self.step))
+        if self.step in (0, *self.training.evaluated_steps, self.training.steps - self.training.updates):
+            self.logs["tokens"].write(token_rows(batch, kept, self.step, self.prompter, self.categoriser))
 
     def _log_metrics(self, values: dict[str, float]) -> None:
         self.logs["metrics"].write(
