@@ -8,17 +8,21 @@ from pathlib import Path
 import pyarrow as pa
 import yaml
 
+from tokencredit.problems import registry
 from tokencredit.study.errors import UserError
 from tokencredit.study.tables import SCHEMAS
 
 WHERE = {
     "problems": "`problems/train.parquet`, `problems/bench/{benchmark}.parquet`: one row per problem.",
+    "overlap": "`problems/overlap.parquet`: one row per pair of a training problem, or a benchmark's, and a "
+    "benchmark's that are the same problem.",
     "semifactuals": "`problems/semifactuals.parquet`: one row per problem and kind of perturbation.",
     "samples": "`eval/{model}/{method}/seed{seed}/step{n}/{benchmark}.parquet`: one row per sampled response.",
     "rollouts": "`train/{model}/{method}/seed{seed}/rollouts.parquet`: one row per kept training response.",
     "tokens": "`train/{model}/{method}/seed{seed}/tokens.parquet`: one row per token of the kept training responses.",
     "metrics": "`train/{model}/{method}/seed{seed}/metrics.parquet`: one row per step and metric.",
     "timings": "`train/{model}/{method}/seed{seed}/timings.parquet`: one row per step and phase.",
+    "panel_tokens": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/panel_tokens.parquet`: one row per token.",
     "filtered_samples": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/filtered_samples.parquet`: one row per "
     "response of d-filtered decoding and of its controls.",
     "fidelity_tokens": "`analyses/{name}/{model}/{method}/seed{seed}/step{n}/fidelity_tokens.parquet`: one row per "
@@ -50,6 +54,7 @@ def pages(root: Path) -> dict[Path, str]:
     """Every file of the repository at `root` that is made from the code, wholly or in part, and its text."""
     return {
         root / "docs" / "tables.md": tables_page(),
+        root / "docs" / "benchmarks.md": registry.page(),
         root / "README.md": _between_marks(root / "README.md", reconstructed_table()),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import yaml
 
 from tokencredit.analysis.plan import Plan
-from tokencredit.reporting import figures, page, tables
+from tokencredit.reporting import figures, heatmap, page, tables
 from tokencredit.reporting.answer import answer
 from tokencredit.reporting.inline import inline_svg, palette, variable
 from tokencredit.reporting.results import Results, load
+from tokencredit.reporting.sections import Section, sections
+from tokencredit.reporting.style import METHOD_STYLES
 from tokencredit.study.config import Study, load_study
 from tokencredit.study.grid import specs
 from tokencredit.study.tables import write_text
@@ -34,16 +36,27 @@ def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> 
     files = tables.write(expected, root, out / "tables")
     files += figures.draw(expected, root, out / "figures")
     results = load(expected, root / "analysis")
-    return [*files, write_text(out / "report.html", render(config, study, results, root, out / "figures"))]
+    files += heatmap.write(results.plan, root, out)
+    analyses = sections(config, root, out / "figures")
+    files += [path for section in analyses for path in section.files]
+    text = render(config, study, results, root, out / "figures", analyses)
+    return [*files, write_text(out / "report.html", text)]
 
 
-def render(config: Mapping[str, Any], study: Study, results: Results, root: Path, drawn: Path) -> str:
+def render(
+    config: Mapping[str, Any],
+    study: Study,
+    results: Results,
+    root: Path,
+    drawn: Path,
+    analyses: Sequence[Section] = (),
+) -> str:
     """The page as HTML. config: the study as plain JSON; drawn: folder of the figures."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     p, analysis = results.plan, root / "analysis"
-    colours = palette(p.methods)
+    colours = palette(dict.fromkeys([*p.methods, *METHOD_STYLES]))  # sections use the house's colours too
     loader = PackageLoader("tokencredit.reporting", "templates")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["percent"] = lambda share: f"{share * 100:.1f}"
@@ -57,10 +70,12 @@ def render(config: Mapping[str, Any], study: Study, results: Results, root: Path
         headline=p.benchmark_label(results.headline),
         several=len(p.benchmarks) > 1,
         figures=_figures(drawn, list(colours), Markup),
+        sections=[{"title": s.title, "html": Markup(s.html)} for s in analyses],
         coverage=page.coverage(results, root),
         graders=page.graders(p, analysis),
         timing=page.timing(results, analysis),
         examples=page.examples(p, root),
+        heatmaps=Markup(heatmap.summary(p)),  # names of models are checked against a pattern
         provenance=page.provenance(p, root),
         reconstructed=page.for_parts(packaged("reconstructed.yaml"), [study.methods[m] for m in p.methods]),
         same=page.same_with_one_update(study),

@@ -22,10 +22,16 @@ class Analysis(Settings):
 
 
 class Panel(Analysis):
-    """Diagnostic panel: drift, margin and entropy per token, by token category (SCAPO section 3)."""
+    """Diagnostic panel: drift, margin and entropy per token, by token category (SCAPO section 3).
+
+    connectives: a user's own DiMLex-Eng lexicon in place of our list. shard_problems: problems per resumable part.
+    """
 
     kind: Literal["panel"]
-    tables: ClassVar[tuple[str, ...]] = ()
+    kinds: Strings = ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
+    connectives: str | None = None
+    shard_problems: Positive = 64
+    tables: ClassVar[tuple[str, ...]] = ("panel_tokens",)
 
 
 class Filtered(Analysis):

@@ -53,6 +53,19 @@ SCHEMAS: dict[str, list[Column]] = {
         _c("choices", pa.list_(_S), "options of a multiple-choice problem, else empty"),
         _c("tags", pa.list_(_S), "free labels, e.g. level:5, subject:algebra, steps:3"),
     ],
+    "overlap": [
+        _c("set", _S, "train, or the benchmark the problem stands in"),
+        _c("problem_id", _S, "the problem"),
+        _c("benchmark", _S, "the benchmark it also stands in"),
+        _c("benchmark_problem_id", _S, "that benchmark's problem"),
+        _c("kind", _S, "exact (the same words once notation is normalised) or near"),
+        _c("jaccard", _F, "Jaccard index of both texts' word 4-grams"),
+        _c("dropped", _B, "left out of training"),
+        _c("problem", _S, "problem text"),
+        _c("benchmark_problem", _S, "the benchmark's text"),
+        _c("answer", _S, "gold answer"),
+        _c("benchmark_answer", _S, "the benchmark's gold answer"),
+    ],
     "semifactuals": [
         _c("problem_id", _S, "the problem this text perturbs"),
         _c(
@@ -118,8 +131,28 @@ SCHEMAS: dict[str, list[Column]] = {
         _c("phase", _S, "rollout, grade, probe, score, update, checkpoint; or peak_memory, tokens_per_second"),
         _c("value", _F, "seconds; MiB for peak_memory; tokens/s for tokens_per_second"),
     ],
+    "panel_tokens": [  # one row per response token of the panel
+        _c("problem_id", _S, "the problem; one response each"),
+        _c("position", _I, "0 .. T-1 within the response"),
+        _c("token_id", _I, "id in the model's vocabulary"),
+        _c("piece", _S, "the token's text; empty for a special token or half a character"),
+        _c("category", _S, "token category by its text: problems/categories.py"),
+        _c("correct", _B, "our verdict on the response"),
+        _c("logprob", _F, "log-probability under the clean prompt", "nats"),
+        _c(
+            "perturbed",
+            pa.list_(_F),
+            "log-probability under each perturbed prompt (spec: kinds), null if lacking",
+            "nats",
+        ),
+        _c("drift", _F, "mean over the kinds of 2 tanh(|log p0 - log pk| / 2), in [0, 2]; null without any kind"),
+        _c("margin", _F, "top-2 margin p1 - p2 under the clean prompt"),
+        _c("entropy", _F, "entropy of the next-token distribution under the clean prompt", "nats"),
+    ],
     "filtered_samples": [  # d-filtered decoding and its controls: one row per sample and arm
-        _c("arm", _S, "filter, plain, greedy, temperature (matched to the filter's entropy) or random (mask by chance)"),
+        _c(
+            "arm", _S, "filter, plain, greedy, temperature (matched to the filter's entropy) or random (mask by chance)"
+        ),
         _c("problem_id", _S, "the problem"),
         _c("sample", _I, "0 .. n-1; greedy has 0 only"),
         _c("seed", _I, "seed of this sample, the same in every arm"),
@@ -170,8 +203,13 @@ SCHEMAS: dict[str, list[Column]] = {
     ],
     "fidelity_scores": [  # one row per score of a method, signal or reference
         _c("credit", _S, "method; METHOD:shuffled; signal:NAME; reference:NAME"),
-        _c("score", _S, "rank, top20, top20_sq, sign, planted, share: see analysis/fidelity_scores.py"),
-        _c("category", _S, "token category (share only), or all"),
+        _c(
+            "score",
+            _S,
+            "rank, rank_open, top20, top20_sq, mass20, sign, sign_mass, planted or share, as defined at the head of "
+            "`analysis/fidelity_scores.py`",
+        ),
+        _c("category", _S, "all; right or wrong (responses); a token category (share)"),
         _c("value", _F, "the score; null where there is nothing to score"),
         _c("low", _F, "lower end of the 95 % interval over problems"),
         _c("high", _F, "upper end"),

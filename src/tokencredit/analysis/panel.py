@@ -1,0 +1,226 @@
+"""Diagnostic panel of a frozen policy (SCAPO, arXiv 2609.40360, section 3): drift of every token of fresh responses.
+
+One response each to `count` problems at temperature 1, scored by the trainer's score pass under the clean prompt and
+teacher-forced under each perturbed one: d_t = mean_k 2 tanh(|log p0 - log pk| / 2). Drift by token category, and the
+margins of the same tokens, by which the thresholds of MCPO's reconstruction can be judged for this model.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from tqdm import tqdm
+
+from tokencredit.analysis.fidelity_inputs import open_policy
+from tokencredit.analysis.panel_results import summarise
+from tokencredit.credit.semifactual import drift
+from tokencredit.evaluation.run import title
+from tokencredit.grading import Grader, Item
+from tokencredit.model.base import base_prompt, eos_ids
+from tokencredit.model.checkpoint import Checkpoint, open_checkpoint, read_weights
+from tokencredit.model.policy import Policy
+from tokencredit.model.prompts import Prompter, load_tokenizer
+from tokencredit.problems.categories import Categoriser
+from tokencredit.sampling import Engine, Params, Request, make_engine
+from tokencredit.study.analyses import Panel
+from tokencredit.study.base import expand, parse
+from tokencredit.study.config import Model, Runtime, Training
+from tokencredit.study.errors import UserError
+from tokencredit.study.grid import spec_hash
+from tokencredit.study.provenance import collect, file_digest
+from tokencredit.study.seeds import derive
+from tokencredit.study.tables import TableError, read_table, write_json, write_table
+from tokencredit.training.lease import Lease
+from tokencredit.training.probes import microbatches, perturbed_logprobs
+from tokencredit.training.rollout import Rollout
+from tokencredit.training.update import score
+
+log = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+Problem = Mapping[str, Any]
+
+
+def analyse(
+    spec: dict[str, Any],
+    checkpoint: Path,
+    problems: Path,
+    semifactuals: Path,
+    out: Path,
+    state: Path,
+    runtime: Runtime,
+    events: Any,
+) -> None:
+    """Write panel_tokens.parquet and record.json. Finished parts under `state` stay until then."""
+    settings = parse(Panel, spec["analysis"], "spec: analysis")
+    model = parse(Model, spec["settings"], "spec: settings")
+    training = parse(Training, spec["training"], "spec: training")
+    opened = open_checkpoint(checkpoint)
+    prompter = Prompter(load_tokenizer(opened.folder), base_prompt(opened.base))
+    categoriser = Categoriser(expand(settings.connectives) if settings.connectives else None)
+    chosen = choose(read_table("problems", problems).to_pylist(), settings.count, spec["seed"])
+    if not chosen:
+        raise UserError(f"{problems}: no problems to look at")
+    prompts = perturbed_prompts(semifactuals, settings.kinds, prompter)
+    seconds: dict[str, float] = {}
+    begun = time.perf_counter()
+    engine = make_engine(
+        opened.folder, weights=read_weights(opened), kind=model.engine, device=runtime.device, dtype=model.dtype
+    )
+    policy = open_policy(opened, model, training, runtime.device)
+    seconds["load"] = time.perf_counter() - begun
+    inputs = {p.name: file_digest(p) for p in (problems, semifactuals)}
+    identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})
+    with Lease(state), Grader(workers=runtime.grader_workers, library=False) as grader:
+        panel = Parts(state / identity, spec, opened, settings, training, engine, policy, prompter, categoriser, grader)
+        table = panel.run(chosen, prompts, f"panel of {title(opened)}", seconds)
+    results = summarise(table, settings.kinds, derive(spec["seed"], "panel", "bootstrap"))
+    write_table("panel_tokens", table, out / "panel_tokens.parquet")
+    write_json(
+        out / "record.json",
+        {
+            "stage": "analyse",
+            "spec": spec,
+            "spec_hash": spec_hash(spec),
+            **opened.identity,
+            "engine": type(engine).__name__,
+            "checkpoint": opened.digest,
+            "results": results,
+            "seconds": seconds,
+            "counts": {"problems": len(chosen), "tokens": table.num_rows, "resumed_parts": panel.resumed},
+            "provenance": collect([checkpoint, problems, semifactuals]),
+        },
+    )
+    events.metrics(
+        {"drift_mean": results["drift"]["mean"], "margin_mean": results["margin"]["mean"]}, opened.identity["step"]
+    )
+    shutil.rmtree(state, ignore_errors=True)
+
+
+def choose(rows: Sequence[Problem], count: int, seed: int) -> list[Problem]:
+    """`count` problems drawn by the study's seed, in the table's order: stable when the file is re-ordered."""
+    drawn = sorted(rows, key=lambda r: (derive(seed, "analysis", "problems", r["problem_id"]), r["problem_id"]))
+    wanted = {r["problem_id"] for r in drawn[:count]}
+    return [r for r in rows if r["problem_id"] in wanted]
+
+
+def perturbed_prompts(
+    semifactuals: Path, kinds: Sequence[str], prompter: Prompter
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    """(problem id, kind) -> prompt ids of the valid perturbations; a kind that nobody has is an error."""
+    rows = [r for r in read_table("semifactuals", semifactuals).to_pylist() if r["valid"] and r["kind"] in kinds]
+    lacking = [k for k in kinds if k not in {r["kind"] for r in rows}]
+    if lacking:
+        raise UserError(f"{semifactuals}: no valid perturbation of kind {', '.join(lacking)} (analyses.*.kinds)")
+    return {(r["problem_id"], r["kind"]): prompter.ids(r["text"]) for r in rows}
+
+
+class Parts:
+    """Works through the problems part by part; a finished part is a file, a damaged one is done again."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: Mapping[str, Any],
+        opened: Checkpoint,
+        settings: Panel,
+        training: Training,
+        engine: Engine,
+        policy: Policy,
+        prompter: Prompter,
+        categoriser: Categoriser,
+        grader: Grader,
+    ):
+        self.folder, self.settings, self.training, self.engine, self.policy = folder, settings, training, engine, policy
+        self.prompter, self.categoriser, self.grader = prompter, categoriser, grader
+        i = opened.identity
+        self.where = (spec["seed"], "panel", i["model"], i["method"], i["seed"], i["step"], spec["name"])
+        self.params = Params(settings.max_tokens, training.temperature, eos=eos_ids(opened.folder))
+        self.resumed = 0
+
+    def run(
+        self, problems: Sequence[Problem], prompts: Mapping[Any, Any], label: str, seconds: dict[str, float]
+    ) -> pa.Table:
+        tables, size = [], self.settings.shard_problems
+        with tqdm(total=len(problems), desc=label, unit="response", mininterval=2) as bar:
+            for number, start in enumerate(range(0, len(problems), size)):
+                chunk, path = problems[start : start + size], self.folder / f"part-{number:05d}.parquet"
+                table = self._finished(path, chunk)
+                if table is None:
+                    begun = time.perf_counter()
+                    write_table("panel_tokens", self._work(chunk, prompts), path)
+                    seconds["work"] = seconds.get("work", 0.0) + time.perf_counter() - begun
+                    table = read_table("panel_tokens", path)
+                tables.append(table)
+                bar.update(len(chunk))
+        return pa.concat_tables(tables)
+
+    def _finished(self, path: Path, chunk: Sequence[Problem]) -> pa.Table | None:
+        if not path.exists():
+            return None
+        try:
+            table = read_table("panel_tokens", path)
+        except TableError as error:
+            log.warning("%s; this part is done again", error)
+            return None
+        if set(table.column("problem_id").to_pylist()) != {p["problem_id"] for p in chunk}:
+            return None
+        self.resumed += 1
+        return table
+
+    def _work(self, problems: Sequence[Problem], prompts: Mapping[Any, Any]) -> list[Row]:
+        rollout = self._sample(problems)
+        mask, budget = rollout.mask, self.training.microbatch_tokens
+        lengths = [len(p) + len(r) for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
+        logprob, entropy, margin = score(self.policy, rollout, microbatches(lengths, range(len(lengths)), budget), mask)
+        perturbed = perturbed_logprobs(self.policy, rollout, self.settings.kinds, prompts, budget)
+        moved = drift(logprob, perturbed).nanmean(0)
+        rows = []
+        for i, tokens in enumerate(rollout.responses):
+            for t, (token, piece) in enumerate(zip(tokens, self.prompter.pieces(tokens), strict=True)):
+                rows.append(
+                    {
+                        "problem_id": problems[i]["problem_id"],
+                        "position": t,
+                        "token_id": token,
+                        "piece": piece,
+                        "category": self.categoriser.of(piece),
+                        "correct": bool(rollout.correct[i]),
+                        "logprob": logprob[i, t].item(),
+                        "perturbed": [None if p.isnan() else p.item() for p in perturbed[:, i, t]],
+                        "drift": None if moved[i, t].isnan() else moved[i, t].item(),
+                        "margin": margin[i, t].item(),
+                        "entropy": entropy[i, t].item(),
+                    }
+                )
+        return rows
+
+    def _sample(self, problems: Sequence[Problem]) -> Rollout:
+        """One graded response each, every problem a group of its own."""
+        asked = [self.prompter.ids(p["problem"], p["choices"]) for p in problems]
+        seeds = [derive(*self.where, p["problem_id"]) for p in problems]
+        drawn = self.engine.generate([Request(a, s) for a, s in zip(asked, seeds, strict=True)], self.params)
+        texts = [self.prompter.decode(c.tokens) for c in drawn]
+        items = [
+            Item(p["answer"], text, p["answer_kind"], truncated=c.finish == "length")
+            for p, text, c in zip(problems, texts, drawn, strict=True)
+        ]
+        correct = [float(v.correct) for v in self.grader.grade(items)]
+        return Rollout(
+            problems=list(problems),
+            prompts=asked,
+            responses=[tuple(c.tokens) for c in drawn],
+            finish=[c.finish for c in drawn],
+            texts=texts,
+            groups=torch.arange(len(problems)),
+            correct=torch.tensor(correct, dtype=torch.float64),
+            sampler_logprobs=[tuple(c.logprobs) for c in drawn],
+            row_seeds=seeds,
+        )

@@ -1,0 +1,208 @@
+"""The report's section on the diagnostic panel: which tokens drift, and how sure the policy is of its tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokencredit.reporting import style
+from tokencredit.reporting.inline import inline_svg, palette
+from tokencredit.reporting.sections import Entry, Section
+from tokencredit.reporting.text import fixed, listed
+
+TITLE = "Drift and margins"
+COLOUR, MARGIN_COLOUR = style.METHOD_STYLES["scapo"][0], style.METHOD_STYLES["mcpo"][0]
+ENOUGH = 30  # tokens of a category below which its ratio is not told in words
+
+Data = dict[str, Any]
+
+
+def section(entries: Sequence[Entry], out: Path) -> Section:
+    """Per policy: drift by category beside the paper's, one figure of four panels, and the margins' calibration."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    records = [(entry, entry.record()) for entry in entries]
+    several = len({(e.name, e.model) for e in entries}) > 1
+    published = _published()
+    files: list[Path] = []
+    policies = []
+    for entry, record in records:
+        if record is None:
+            continue
+        name = _name(entry, several)
+        stem = out / f"analysis_panel_{entry.name}_{entry.model}_{entry.folder.parent.parent.name}"
+        written, alt = _draw(record["results"], published, stem)
+        files += written
+        policies.append(
+            {**_policy(name, record), "figure": Markup(inline_svg(written[0], alt, palette(style.METHOD_STYLES)))}
+        )
+    environment = Environment(
+        loader=PackageLoader("tokencredit.reporting", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    html = environment.get_template("panel.html.j2").render(
+        missing=[_name(e, several) for e, record in records if record is None],
+        policies=policies,
+        published=_published_rows(published),
+        paper=published,
+        paper_mean=f"{published['mean']:.4f}",
+        paper_unchanged=fixed(published["unchanged"]),
+    )
+    return Section(TITLE, html, tuple(files))
+
+
+def _published() -> Data:
+    text = resources.files("tokencredit.reporting").joinpath("published.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)["categories"]
+
+
+def _published_rows(published: Data) -> dict[str, Data]:
+    return {
+        r["category"]: {"share": fixed(r["share"], 2), "mean": f"{r['mean']:.4f}", "relative": f"{r['relative']:.2f}"}
+        for r in published["rows"]
+    }
+
+
+def _name(entry: Entry, several: bool) -> str:
+    where = f", {entry.model}, {entry.label}" if several else ""
+    return f"{entry.policy}{f', step {entry.step}' if entry.step else ''}{where}"
+
+
+def _policy(name: str, record: Mapping[str, Any]) -> Data:
+    r = record["results"]
+    d, m = r["drift"], r["margin"]
+    return {
+        "name": name,
+        "sentence": (
+            f"{r['tokens']:,} tokens of {r['responses']:,} responses ({fixed(r['correct'])} % right). Mean drift "
+            f"{d['mean']:.4f}; {fixed(d['unchanged'])} % of tokens do not move (drift below 1e-6). {_most(r)}"
+        ),
+        "rows": [
+            {
+                "category": c["category"],
+                "tokens": f"{c['tokens']:,}",
+                "share": fixed(c["share"], 2),
+                "mean": "–" if c["mean"] is None else f"{c['mean']:.4f}",
+                "relative": "–" if c["relative"] is None else f"{c['relative']:.2f}",
+                "span": "" if c["low"] is None else f"{c['low']:.2f} to {c['high']:.2f}",
+            }
+            for c in r["categories"]
+        ],
+        "kinds": [
+            {"kind": k.replace("_", " "), "mean": "–" if v is None else f"{v:.4f}"} for k, v in d["kinds"].items()
+        ],
+        "margin": {
+            "mean": f"{m['mean']:.3f}",
+            "entropy": f"{m['entropy_mean']:.3f}",
+            "below": fixed(m["below"]),
+            "above": fixed(m["above"]),
+            "hesitant": fixed(m["hesitant"]),
+            "gini": f"{m['gini']:.2f}",
+            "weight_max": f"{m['weight_max']:.2f}",
+            "fifth": f"{m['quantiles']['0.20']:.3f}",
+            "tenth": f"{m['quantiles']['0.10']:.3f}",
+            "half": f"{m['quantiles']['0.50']:.3f}",
+            "low": f"{m['low']:g}",
+            "high": f"{m['high']:g}",
+        },
+    }
+
+
+def _most(r: Mapping[str, Any]) -> str:
+    """Categories that drift clearly more than the average, in words; those with too few tokens are not judged."""
+    clear = [c for c in r["categories"] if c["tokens"] >= ENOUGH and c["low"] is not None and c["low"] > 1]
+    clear.sort(key=lambda c: -c["relative"])
+    if not clear:
+        return "No category drifts clearly more than the average."
+    names = [f"{c['category']} ({c['relative']:.1f} times)" for c in clear]
+    return f"Clearly above the average: {listed(names)}."
+
+
+def _draw(r: Mapping[str, Any], published: Data, stem: Path) -> tuple[list[Path], str]:
+    with style.house():
+        figure, axes = style.panels(4, height=3.0)
+        said = _categories(axes[0], r, published)
+        _histogram(axes[1], r["drift"])
+        _transitions(axes[2], r["transitions"])
+        _margins(axes[3], r["margin"])
+        return style.save(figure, stem), said
+
+
+def _categories(axis: Any, r: Mapping[str, Any], published: Data) -> str:
+    paper = {row["category"]: row["relative"] for row in published["rows"]}
+    rows = r["categories"]
+    for y, c in enumerate(rows):
+        axis.plot([paper[c["category"]]], [y], "D", color=style.MUTED, markersize=4, fillstyle="none")
+        if c["relative"] is None:
+            continue
+        axis.plot([c["low"], c["high"]], [y, y], color=COLOUR, linewidth=2.2)
+        axis.plot([c["relative"]], [y], "^", color=COLOUR, markersize=6)
+    axis.axvline(1, color=style.MUTED, linewidth=1.0)
+    axis.set_yticks(range(len(rows)))
+    axis.set_yticklabels([c["category"] for c in rows])
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_xlim(left=0)
+    axis.grid(True, axis="x")
+    axis.grid(False, axis="y")
+    axis.set_title("Drift over the mean (◇ paper's model)")
+    told = [f"{c['category']} {c['relative']:.2f}" for c in rows if c["relative"] is not None]
+    return f"Drift by category over the mean of all tokens: {listed(told)}. Then drift, transitions and margins."
+
+
+def _histogram(axis: Any, d: Mapping[str, Any]) -> None:
+    below, *counts = d["histogram"]
+    edges, total = d["bins"], max(1, d["tokens"])
+    heights = [c / total * 100 for c in counts]
+    axis.bar(
+        edges[:-1],
+        heights,
+        width=[b - a for a, b in pairwise(edges)],
+        align="edge",
+        color=COLOUR,
+    )
+    axis.bar([edges[0] / 2.2], [below / total * 100], width=edges[0] / 2.2, align="edge", color=style.MUTED)
+    axis.set_xscale("log")
+    axis.set_title("Tokens by mean drift, % (grey: unmoved)")
+    axis.set_xlabel("drift")
+
+
+def _transitions(axis: Any, t: Mapping[str, Any]) -> None:
+    bins, counts = t["bins"], t["counts"]
+    most = max((c for row in counts for c in row), default=1) or 1
+    points = [((i + 0.5) / bins, (j + 0.5) / bins, c) for i, row in enumerate(counts) for j, c in enumerate(row) if c]
+    if points:
+        x, y, c = zip(*points, strict=True)
+        sizes = [2 + 26 * math.log1p(v) / math.log1p(most) for v in c]
+        axis.scatter(x, y, s=sizes, marker="s", color=COLOUR, alpha=0.75, linewidths=0)
+    axis.plot([0, 1], [0, 1], color=style.MUTED, linewidth=0.8)
+    axis.set_xlim(0, 1)
+    axis.set_ylim(0, 1)
+    axis.set_title("Probability, clean to reworded (size: log count)")
+    axis.set_xlabel("p under the problem as it is")
+
+
+def _margins(axis: Any, m: Mapping[str, Any]) -> None:
+    counts, total = m["histogram"], max(1, sum(m["histogram"]))
+    width = 1 / len(counts)
+    axis.bar(
+        [i * width for i in range(len(counts))],
+        [c / total * 100 for c in counts],
+        width=width,
+        align="edge",
+        color=MARGIN_COLOUR,
+    )
+    for at in (m["low"], m["high"]):
+        axis.axvline(at, color=style.INK, linewidth=1.0, linestyle=(0, (4, 2)))
+    axis.set_yscale("log")
+    axis.set_xlim(0, 1)
+    axis.set_title("Tokens by margin, % (dashed: MCPO's thresholds)")
+    axis.set_xlabel("top-2 margin")

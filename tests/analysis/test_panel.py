@@ -1,0 +1,81 @@
+"""The panel on a random tiny model: what it writes, and that a restart writes the same bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.analysis.test_fidelity import Events, FakeGrader
+from tests.training.conftest import inputs, study  # noqa: F401 (a fixture)
+from tokencredit.analysis import panel
+from tokencredit.study import UserError, load_study, specs
+from tokencredit.study.config import Runtime
+from tokencredit.study.tables import read_json, read_table
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL in process."""
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    values = study(max_tokens=6)
+    values["analyses"] = {"panel": {"kind": "panel", "count": 5, "max_tokens": 6, "shard_problems": 2, **more}}
+    values["grid"]["analyses"] = ["panel"]
+    return specs(load_study(values))["analysis.panel.m"]
+
+
+@pytest.fixture
+def go(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:  # noqa: F811
+    monkeypatch.setattr(panel, "Grader", FakeGrader)
+
+    def run(root: Path, **more: Any) -> Path:
+        files = (inputs / n for n in ("base.json", "problems.parquet", "semifactuals.parquet"))
+        panel.analyse(spec(**more), *files, root / "out", root / "state", Runtime(device="cpu"), Events())
+        return root / "out"
+
+    return run
+
+
+def test_tokens_and_record(go: Callable[..., Path], tmp_path: Path) -> None:
+    out = go(tmp_path)
+    rows = read_table("panel_tokens", out / "panel_tokens.parquet").to_pylist()
+    record = read_json(out / "record.json")
+    assert len({r["problem_id"] for r in rows}) == record["results"]["responses"] == 5
+    assert record["results"]["tokens"] == len(rows)
+    for r in rows:
+        lacks = r["problem_id"] == "p3"  # its paraphrase was refused
+        assert [p is None for p in r["perturbed"]] == [lacks, False, False, False]
+        drifts = [2 * math.tanh(abs(r["logprob"] - p) / 2) for p in r["perturbed"] if p is not None]
+        assert r["drift"] == pytest.approx(sum(drifts) / len(drifts), rel=1e-4, abs=1e-6)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_killed_panel_goes_on_where_it_was(
+    go: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (go(tmp_path / "whole") / "panel_tokens.parquet").read_bytes()
+    work, done = panel.Parts._work, []
+
+    def dies(self: Any, *args: Any) -> Any:
+        if len(done) == 2:
+            raise Killed
+        done.append(1)
+        return work(self, *args)
+
+    monkeypatch.setattr(panel.Parts, "_work", dies)
+    with pytest.raises(Killed):
+        go(tmp_path / "broken")
+    next((tmp_path / "broken" / "state").rglob("part-00000.parquet")).write_bytes(b"damaged")
+    monkeypatch.setattr(panel.Parts, "_work", work)
+    out = go(tmp_path / "broken")
+    assert (out / "panel_tokens.parquet").read_bytes() == whole
+    assert read_json(out / "record.json")["counts"]["resumed_parts"] == 1
+
+
+def test_a_kind_that_nobody_has_is_said(go: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no valid perturbation of kind counterfactual"):
+        go(tmp_path, kinds=["typo_noise", "counterfactual"])
