@@ -16,6 +16,7 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 try:
+    from tokencredit.grid import devices, runs
     from tokencredit.study import (
         Cell,
         UserError,
@@ -23,6 +24,7 @@ try:
         cells,
         check_files,
         evaluations,
+        layout,
         load_study,
         specs,
         write_specs,
@@ -40,17 +42,27 @@ except ModuleNotFoundError as error:
 try:
     STUDY = load_study(overlay(read_yaml(Path(workflow.basedir) / "config.yaml"), config), where="the study")
     check_files(STUDY)
-    PLACE = write_specs(STUDY)
+    # The main process writes the specs; its jobs work with what it wrote, whatever is edited meanwhile.
+    PLACE = write_specs(STUDY) if workflow.is_main_process else layout(STUDY)
 except UserError as error:
     raise WorkflowError(str(error)) from None
 
 # `.venv/bin/snakemake` works without activating the environment.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
-# A GPU job takes one whole GPU, and one job at a time runs unless --resources gpu=N says otherwise.
+# A GPU job takes one whole GPU; as many run at a time as there are here, unless --resources gpu=N says otherwise.
 DEVICE = STUDY.runtime.device
 GPU = int(DEVICE == "cuda" or (DEVICE == "auto" and shutil.which("nvidia-smi") is not None))
-workflow.global_resources.setdefault("gpu", 1)
+if workflow.is_main_process:
+    workflow.global_resources.setdefault("gpu", max(1, len(devices.visible()) if GPU else 0))
+    runs.name_run()
+elif runs.superseded(PLACE.root):
+    raise WorkflowError("this job waited while its Snakemake was killed and another one began: nothing is touched")
+
+
+onstart:
+    runs.begin(PLACE.root)
+
 
 CELL = Cell("{model}", "{method}", "{seed}")  # paths with wildcards instead of names
 LOCAL_FILES = local_inputs(STUDY)

@@ -75,7 +75,7 @@ def work(folder: Path, methods: list[str], kills: int, seed: int) -> int:
 
 
 def row(t: Tally, same: bool) -> str:
-    steps = ", ".join(map(str, t.resumed))
+    steps = ", ".join(t.resumed)
     cells = (t.method, t.kills, t.writing, t.whole, t.starts, steps, t.unlocks, t.incomplete, "yes" if same else "NO")
     return "| " + " | ".join(map(str, cells)) + " |"
 

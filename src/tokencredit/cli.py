@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokencredit.study.config import Runtime
 
 Json = dict[str, Any]
+ON_DEVICE = ("base", "train", "evaluate", "analyse")  # stages that may use a GPU
 DESCRIPTION = "Which token of a solution deserves the reward? Stages and tools of the tokencredit pipeline."
 
 
@@ -66,8 +67,13 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--log", type=Path, help="also write progress and messages to this file")
         return made
 
-    stage("problems", _problems, "Build one set of problems.", "output", "record")
-    stage("semifactuals", _semifactuals, "Perturb the training problems.", "problems", "output", "record")
+    problems = stage("problems", _problems, "Build one set of problems.", "output", "record")
+    problems.add_argument("--candidates", type=Path, help="draw from this table, without problems of the benchmarks")
+    problems.add_argument("--benchmarks", type=Path, nargs="*", default=[], help="tables named as their benchmarks")
+    overlap = stage("overlap", _overlap, "Find problems that stand in two sets.", "problems", "output", "record")
+    overlap.add_argument("--benchmarks", type=Path, nargs="+", required=True, help="tables named as their benchmarks")
+    perturb = stage("semifactuals", _semifactuals, "Perturb problems.", "problems", "output", "record")
+    perturb.add_argument("--state", type=Path, help="keeps a language model's replies (default: beside the record)")
     stage("base", _base, "Make or fetch a base model.", "record", "state")
     train = stage("train", _train, "Train one cell.", "base", "problems", "out", "state")
     train.add_argument("--semifactuals", type=Path)
@@ -86,11 +92,25 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", nargs="*", type=Path, help="study files, laid over config.yaml in turn")
     check.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
 
+    status = command("status", _status, "What of each study is done, running, failed, stale or missing, and why.")
+    status.add_argument("file", nargs="*", type=Path, help="study files, each laid over config.yaml")
+    status.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
+    status.add_argument("--html", type=Path, help="also write a page with the grids")
+    status.add_argument("--all", action="store_true", help="name every job that is not done")
+
+    doctor = command("doctor", _doctor, "What this SLURM cluster needs: lines for the profile, and requests too large.")
+    doctor.add_argument("--profile", type=Path, default=Path("workflow/profiles/slurm"), help="the profile to check")
+
     track = command("track", _track, "Bring a study's event logs into its MLflow store.")
     track.add_argument("action", choices=["sync"])
     track.add_argument("--results", type=Path, required=True, help="results/STUDY")
     track.add_argument("--receipt", type=Path, help="write what was done here; a store that is down is no failure")
     track.add_argument("--log", type=Path)
+
+    benchmarks = command("benchmarks", _benchmarks, "List the registry of public sets, and which are to be had here.")
+    benchmarks.add_argument("names", nargs="*", help="sets to check (default: all)")
+    benchmarks.add_argument("--folder", default="${TOKENCREDIT_SHARED}/data", help="of files (default: %(default)s)")
+    benchmarks.add_argument("--check", action="store_true", help="load what lies in the folder, and check it")
 
     docs = command("docs", _docs, "Write the parts of README and docs/ that are made from the code.")
     docs.add_argument("--root", type=Path, default=Path(), help="folder of the repository")
@@ -120,6 +140,9 @@ def _parser() -> argparse.ArgumentParser:
 def _stage(args: argparse.Namespace, work: Callable[..., None]) -> None:
     """Run a stage with its threads set, its lines shown and logged, and its event log kept."""
     from tokencredit.console import Console
+    from tokencredit.grid.devices import one
+    from tokencredit.grid.presence import at_work
+    from tokencredit.grid.slurm import Stay
     from tokencredit.study.base import parse
     from tokencredit.study.config import Runtime
     from tokencredit.study.grid import spec_hash
@@ -131,16 +154,24 @@ def _stage(args: argparse.Namespace, work: Callable[..., None]) -> None:
         args.results = args.spec.parent.parent
     runtime = parse(Runtime, _read_json(args.runtime) if args.runtime else {}, str(args.runtime))
     _environment(runtime.threads)
+    job = f"{args.command}.{args.cell or 'all'}"
     with ExitStack() as stack:
         if args.log:
             stack.enter_context(Console(args.log, f"{args.command} {args.cell}".strip()))
         stack.enter_context(_messages())
-        events = args.results / "events" / f"{args.command}.{args.cell or 'all'}.jsonl" if args.results else None
+        stay = stack.enter_context(Stay(runtime.wall_minutes, getattr(args, "state", None)))
+        runtime = runtime.model_copy(update={"wall_minutes": stay.minutes})
+        events = args.results / "events" / f"{job}.jsonl" if args.results else None
         try:
-            stack.enter_context(Live(args.results, events))
-            log = stack.enter_context(EventLog(events, _tags(args, spec_hash(spec))))
-            log.params({k: v for k, v in spec.items() if k != "stage"})
-            work(args, spec, runtime, log)
+            with ExitStack() as inner:
+                if args.results:
+                    inner.enter_context(at_work(args.results, job))
+                if args.command in ON_DEVICE:
+                    inner.enter_context(one(runtime.device))
+                inner.enter_context(Live(args.results, events))
+                log = inner.enter_context(EventLog(events, _tags(args, spec_hash(spec))))
+                log.params({k: v for k, v in spec.items() if k != "stage"})
+                work(args, spec, runtime, log)
         except UserError as error:  # shown here and not in main, so that it stands in the job's log too
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
@@ -201,14 +232,22 @@ def _recorded(log: Any, record: Path, *files: Path) -> None:
 def _problems(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
     from tokencredit.problems.stages import build_problems
 
-    build_problems(spec, args.output, args.record)
+    drawn = {"candidates": args.candidates, "benchmarks": args.benchmarks} if args.candidates else {}
+    build_problems(spec, args.output, args.record, **drawn)
+    _recorded(log, args.record, args.output)
+
+
+def _overlap(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
+    from tokencredit.problems.stages import build_overlap
+
+    build_overlap(spec, args.problems, args.benchmarks, args.output, args.record)
     _recorded(log, args.record, args.output)
 
 
 def _semifactuals(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
     from tokencredit.problems.stages import build_semifactuals
 
-    build_semifactuals(spec, args.problems, args.output, args.record)
+    build_semifactuals(spec, args.problems, args.output, args.record, args.state)
     _recorded(log, args.record, args.output)
 
 
@@ -284,11 +323,33 @@ def _check(args: argparse.Namespace) -> None:
     check_files(study)
     grid = study.grid
     print(f"{study.study}: {study.title}".rstrip(": "))
-    for name in ("models", "methods", "seeds", "benchmarks"):
-        print(f"  {name:<11}{' '.join(str(v) for v in getattr(grid, name))}")
+    for name in ("models", "methods", "seeds", "benchmarks", "analyses"):
+        print(f"  {name:<11}{' '.join(str(v) for v in getattr(grid, name))}".rstrip())
     print(f"  {'training':<11}{len(cells(study))} runs of {study.training.steps} steps")
     print(f"  {'evaluation':<11}{sum(1 for _ in evaluations(study))} of a checkpoint on a benchmark")
     print(f"  {'results':<11}{layout(study).root}")
+
+
+def _status(args: argparse.Namespace) -> None:
+    from tokencredit.grid.status import look
+    from tokencredit.grid.status_page import page, text
+    from tokencredit.study import load_study
+    from tokencredit.study.files import overlay, read_yaml
+    from tokencredit.study.tables import write_text
+
+    settings, found = read_yaml(args.base), []
+    for path in args.file or [None]:
+        study = load_study(overlay(settings, read_yaml(path)) if path else settings, str(path or args.base))
+        found.append(look(study))
+        print(text(found[-1], 0 if args.all else 10))
+    if args.html:
+        write_text(args.html, page(found))
+
+
+def _doctor(args: argparse.Namespace) -> None:
+    from tokencredit.grid.doctor import examine
+
+    print("\n".join(examine(args.profile)))
 
 
 def _track(args: argparse.Namespace) -> None:
@@ -315,6 +376,13 @@ def _track(args: argparse.Namespace) -> None:
         write_json(args.receipt, receipt.as_json())
     elif receipt.errors:
         raise UserError("not everything was written; see the warnings, and call it again when the store is up")
+
+
+def _benchmarks(args: argparse.Namespace) -> None:
+    from tokencredit.problems.registry import checked, listing
+
+    for line in checked(args.folder, args.names) if args.check or args.names else listing(args.folder):
+        print(line, flush=True)
 
 
 def _docs(args: argparse.Namespace) -> None:

@@ -60,8 +60,14 @@ def test_kinds_histogram_and_transitions() -> None:
     rows = panel(1)
     got = summarise(table(rows), ("a", "b"), seed=1)
     a = [2 * math.tanh(abs(r["logprob"] - r["perturbed"][0]) / 2) for r in rows]
-    assert got["drift"]["kinds"]["a"] == pytest.approx(sum(a) / len(a))
-    assert got["drift"]["kinds"]["b"] == pytest.approx(0.0), "the second kind never moves a token"
+    first, second = got["drift"]["kinds"]
+    assert first["mean"] == pytest.approx(sum(a) / len(a))
+    assert first["low"] < first["mean"] < first["high"]
+    assert second["mean"] == pytest.approx(0.0), "the second kind never moves a token"
+    assert second["tokens"] == sum(r["perturbed"][1] is not None for r in rows) < first["tokens"] == len(rows)
+    for category, told in first["categories"].items():
+        mine = [v for v, r in zip(a, rows, strict=True) if r["category"] == category]
+        assert told == (pytest.approx(sum(mine) / len(mine)) if mine else None)
     assert sum(got["drift"]["histogram"]) == len(rows)
     for i, count in enumerate(got["drift"]["histogram"][1:]):
         inside = [r for r in rows if DRIFT_BINS[i] <= r["drift"] < DRIFT_BINS[i + 1]]
@@ -81,6 +87,9 @@ def test_margins_written_out() -> None:
     assert m["above"] == pytest.approx(sum(v >= 0.8 for v in values) / len(values))
     assert m["hesitant"] == pytest.approx(sum(v < 0.8 for v in values) / len(values))
     assert sum(m["histogram"]) == len(values)
+    for share, (low, high) in m["thresholds"].items():
+        assert sum(v < low for v in values) / len(values) == pytest.approx(float(share), abs=1.5 / len(values))
+        assert sum(v > high for v in values) / len(values) == pytest.approx(float(share), abs=1.5 / len(values))
     # largest weight of w = (1 + s) / mean(1 + s), response by response
     most = 0.0
     for name in {r["problem_id"] for r in rows}:
@@ -89,10 +98,42 @@ def test_margins_written_out() -> None:
     assert m["weight_max"] == pytest.approx(most)
 
 
+def test_shares_that_do_not_move() -> None:
+    rows = [{**r, "drift": [0.0, 5e-7, 0.1][i % 3]} for i, r in enumerate(panel(5))]
+    d = summarise(table(rows), ("a", "b"), seed=1)["drift"]
+    assert d["exactly_zero"] == pytest.approx(sum(r["drift"] == 0 for r in rows) / len(rows))
+    assert d["unchanged"]["mean"] == pytest.approx(sum(r["drift"] < 1e-6 for r in rows) / len(rows))
+    assert d["unchanged"]["low"] <= d["unchanged"]["mean"] <= d["unchanged"]["high"]
+
+
+def test_mean_drift_interval_is_that_of_a_bootstrap_over_responses() -> None:
+    """Against a bootstrap written out as a loop over redrawn responses."""
+    rows = panel(6, responses=40)
+    d = summarise(table(rows), ("a", "b"), seed=1)["drift"]
+    by: dict[str, list[float]] = {}
+    for r in rows:
+        by.setdefault(r["problem_id"], []).append(r["drift"])
+    rng, names, means = random.Random(0), sorted(by), []
+    for _ in range(3000):
+        drawn = [v for name in rng.choices(names, k=len(names)) for v in by[name]]
+        means.append(sum(drawn) / len(drawn))
+    means.sort()
+    assert d["low"] == pytest.approx(means[75], rel=0.02)
+    assert d["high"] == pytest.approx(means[2925], rel=0.02)
+
+
+def test_a_panel_of_problems_without_rewordings_still_tells_margins() -> None:
+    rows = [{**r, "perturbed": [None, None], "drift": None} for r in panel(7)]
+    got = summarise(table(rows), ("a", "b"), seed=1)
+    assert got["drift"]["tokens"] == 0 and got["drift"]["mean"] is None
+    assert all(c["relative"] is None for c in got["categories"])
+    assert got["margin"]["mean"] == pytest.approx(sum(r["margin"] for r in rows) / len(rows))
+
+
 def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     """Two categories of known drift in responses that share an offset: 95 % intervals that redraw responses."""
     rng = np.random.default_rng(0)
-    held, trials = 0, 200
+    held, trials = 0, 100
     for _ in range(trials):
         rows = []
         for r in range(30):

@@ -78,15 +78,19 @@ def byte_level(texts: list[str]) -> Any:
 
 
 def metaspace(texts: list[str]) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    """A tokenizer as of SentencePiece: blanks as U+2581, characters it does not know as bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    inner = Tokenizer(models.BPE(byte_fallback=True))
+    known = ["<eos>", *(f"<0x{i:02X}>" for i in range(256)), "\u2581", *sorted(set("".join(texts)) - {" "})]
+    vocab = {piece: i for i, piece in enumerate(known)}
+    pairs = [("\u2581", c) for c in "abft" if c in vocab]
+    vocab |= {a + b: len(vocab) + i for i, (a, b) in enumerate(pairs)}
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=pairs, byte_fallback=True))
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
-    inner.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
-    special = ["<eos>", *(f"<0x{i:02X}>" for i in range(256))]
-    inner.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, special_tokens=special[:1]))
-    inner.add_tokens(special[1:])
+    inner.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
 
 
@@ -130,3 +134,47 @@ def test_bytes_that_are_no_text_lose_nothing() -> None:
         ids = [rng.randrange(1, 280) for _ in range(40)]
         pieces = prompter.pieces(ids)
         assert "".join(pieces) == prompter.decode(ids)
+
+
+@pytest.mark.parametrize("kind", [byte_level, metaspace])
+def test_a_response_of_split_characters_takes_linear_time(kind: Callable[[list[str]], Any]) -> None:
+    """Every character of three bytes split over three tokens, as in a language the vocabulary has never seen."""
+    tokenizer = kind(["plain text"])
+    prompter = Prompter(tokenizer, Prompt(template="{problem}"))
+    text = "数学" * 400
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert len(ids) >= 2400
+    decoded, decode = [], prompter.decode
+    prompter.decode = lambda tokens: decoded.append(len(tokens)) or decode(tokens)  # type: ignore[method-assign, func-returns-value]
+    pieces = prompter.pieces(ids)
+    assert "".join(pieces) == decode(ids)
+    assert [p for p in pieces if p.strip()] == list(text)
+    assert sum(decoded) <= 12 * len(ids)
+
+
+def test_bytes_in_any_order_take_linear_time() -> None:
+    prompter = Prompter(byte_level(["plain text"]), Prompt(template="{problem}"))
+    rng = random.Random(1)
+    ids = [rng.randrange(1, 257) for _ in range(3000)]
+    decoded, decode = [], prompter.decode
+    prompter.decode = lambda tokens: decoded.append(len(tokens)) or decode(tokens)  # type: ignore[method-assign, func-returns-value]
+    pieces = prompter.pieces(ids)
+    assert "".join(pieces) == decode(ids)
+    assert sum(decoded) <= 12 * len(ids)
+
+
+def test_a_response_cut_within_a_character_ends_with_half_of_it() -> None:
+    tokenizer = byte_level(["plain text"])
+    prompter = Prompter(tokenizer, Prompt(template="{problem}"))
+    whole = tokenizer.encode("ok 🎉", add_special_tokens=False)
+    pieces = prompter.pieces([*whole[:-1], tokenizer.eos_token_id])
+    assert "".join(pieces).startswith("ok \ufffd")
+    assert pieces[-1] == "", "the special token takes no part of it"
+
+
+def test_pieces_of_the_scratch_tokenizer(folder: Path) -> None:
+    prompter = Prompter(load_tokenizer(folder), Prompt(template="{problem}", chat=True))
+    ids = prompter.ids("Tom has 12 apples.")
+    pieces = prompter.pieces(ids)
+    assert "".join(pieces) == "Tom has 12 apples."
+    assert pieces[0] == pieces[-1] == "", "special tokens"

@@ -30,12 +30,41 @@ CASES = {
         "\\text",
         "−",
         " -",
+        "{",
+        "}",
+        "}{",
+        ")$",
+        "$,",
+        ").$",
+        "=(",
+        "-(",
+        "(\\frac",
+        " ≈ ",
+        "\\\n",
+        "**:",
+        "…",
     ],
-    "number": ["7", " 42", "-3", "+5", "3.14", "50%", "1,000", "12.", ".5", "−8", "３", "(9"],
-    "word": ["apple", " Tom", "x", "ever", "don't", "x2", "2nd", "naïve", "数学", "I'm", "a)"],
-    "punctuation": [".", ",", "(", ")", "?", '"', "。", "，", ")).", "{", "}", "[", ":", "“"],
+    "number": ["7", " 42", "-3", "+5", "3.14", "50%", "1,000", "12.", ".5", "−8", "３", "(9", "-2.5%", "５０％", "7)."],
+    "word": [
+        "apple",
+        " Tom",
+        "x",
+        "ever",
+        "don't",
+        "x2",
+        "2nd",
+        "naïve",
+        "数学",
+        "I'm",
+        "a)",
+        "how",
+        "βx",
+        "x=",
+        "12cm",
+    ],
+    "punctuation": [".", ",", "(", ")", "?", '"', "。", "，", ")).", "[", ":", "“", "，\n", "!?", "、", "）。"],
     "whitespace-only": [" ", "\n", "\n\n", "\t ", "\u3000"],
-    "other": ["", "🎉", "\u200b", "©", "\ufffd"],
+    "other": ["", "🎉", "\u200b", "©", "\ufffd", "½", "£", "12:30"],
 }
 
 
@@ -48,6 +77,11 @@ def test_every_text_has_exactly_one_known_category() -> None:
     of = Categoriser().of
     seen = {of(chr(c)) for c in range(0x2FFF)}
     assert seen <= set(CATEGORIES)
+
+
+def test_a_word_split_over_tokens_is_classed_piece_by_piece() -> None:
+    of = Categoriser().of
+    assert [of(" however"), of(" how"), of("ever")] == ["reflection marker", "word", "word"]
 
 
 def test_lists() -> None:
@@ -81,7 +115,9 @@ def test_a_lexicon_replaces_our_list(tmp_path: Path) -> None:
         (None, "cannot be read"),
         ("not xml", "not XML"),
         ("<a><b/></a>", "is it DiMLex-Eng"),
-        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "defines XML entities"),
+        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "declares the XML entity 'x'"),
+        ('<!DOCTYPE a [<!ENTITY % x "y">]><a/>', "declares the XML entity 'x'"),
+        ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hosts">]><a>&x;</a>', "declares the XML entity 'x'"),
     ],
 )
 def test_what_is_no_lexicon_is_said(tmp_path: Path, text: str | None, said: str) -> None:
@@ -90,3 +126,17 @@ def test_what_is_no_lexicon_is_said(tmp_path: Path, text: str | None, said: str)
         path.write_text(text)
     with pytest.raises(UserError, match=said):
         Categoriser(path)
+
+
+def test_entities_are_refused_in_any_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.xml"
+    path.write_bytes('<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>'.encode("utf-16"))
+    with pytest.raises(UserError, match="declares the XML entity 'x'"):
+        Categoriser(path)
+
+
+def test_spellings_straight_below_an_entry_and_namespaces_are_read(tmp_path: Path) -> None:
+    """Lexica of the family differ in whether <orth>s stand within <orths>, and in their namespace."""
+    path = tmp_path / "lexicon.xml"
+    path.write_text('<l xmlns="http://x"><entry><orth><part type="single">albeit</part></orth></entry></l>')
+    assert Categoriser(path).connectives == {"albeit"}

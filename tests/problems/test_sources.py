@@ -35,7 +35,7 @@ def jsonl(folder: Path, rows: Rows, name: str = "set.jsonl") -> Path:
 
 def load(path: Path, seed: int = 0, **settings: Any) -> tuple[Rows, dict[str, Any]]:
     asked = source(kind=settings.pop("kind", "jsonl"), path=str(path), **settings)
-    raw, _ = read(asked, path.parent / "cache")
+    raw = read(asked, path.parent / "cache")
     rows, audit = clean(raw, asked, path.name, seed)
     return rows, audit.as_json()
 
@@ -151,7 +151,7 @@ def test_ungradable_golds_may_be_dropped_or_kept_by_name(tmp_path: Path, ungrada
 
     path = jsonl(tmp_path, problems(["1", "some sentence of words", "7"]))
     asked = Lenient(kind="jsonl", path=str(path), answer_kind="integer", ungradable=ungradable)
-    rows, audit = clean(read(asked, tmp_path)[0], asked, path.name, 0)
+    rows, audit = clean(read(asked, tmp_path), asked, path.name, 0)
     assert len(rows) == kept
     assert (audit.dropped | audit.flagged)["ungradable_gold"] == ["p1"]
 
@@ -204,8 +204,8 @@ def test_paths_hold_environment_variables_and_digests_are_checked(
     path = jsonl(tmp_path, problems(["1"]))
     monkeypatch.setenv("SOME_FOLDER", str(tmp_path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    raw, files = read(source(kind="jsonl", path="${SOME_FOLDER}/set.jsonl", sha256=digest), tmp_path)
-    assert (len(raw), files) == (1, [path])
+    raw = read(source(kind="jsonl", path="${SOME_FOLDER}/set.jsonl", sha256=digest), tmp_path)
+    assert (len(raw.rows), raw.files) == (1, [path])
 
 
 # ---- the hub, by a local folder of the same layout, and offline -------------------------------------
@@ -223,9 +223,9 @@ def test_hub_layouts_are_read_by_split_with_answers_as_text(tmp_path: Path) -> N
         pq.write_table(table, parquet / "data" / f"train-0000{part}-of-00002.parquet")
     lines.mkdir()
     jsonl(lines, problems([BIG, "073"]), "test.jsonl")
-    rows = read(hub(parquet), tmp_path / "cache")[0]
+    rows = read(hub(parquet), tmp_path / "cache").rows
     assert [(r["problem"], r["answer"]) for r in rows] == [("Find $0$.", "70"), ("Find $1$.", "71")]
-    assert [r["answer"] for r in read(hub(lines, split="test"), tmp_path / "cache")[0]] == [str(BIG), "073"]
+    assert [r["answer"] for r in read(hub(lines, split="test"), tmp_path / "cache").rows] == [str(BIG), "073"]
     with pytest.raises(UserError, match="no split 'train'; it has test"):
         read(hub(lines), tmp_path / "cache")
 

@@ -215,7 +215,7 @@ WALK = "Maria walks to the garden. She picks 12 flowers. How many flowers does s
         ("paraphrase", WALK.replace("Maria", "Anna"), "name changed: Maria -> Anna"),
         ("paraphrase", WALK.replace("walks to", "walks from"), "word changed: to -> from"),
         ("paraphrase", WALK.replace("flowers", "roses", 1), "word changed"),
-        ("paraphrase", WALK.replace(" She", " She is glad. She"), "word changed"),
+        ("paraphrase", WALK.replace(" She", " She is glad. She"), "a sentence was added"),
         ("paraphrase", WALK.replace(" She picks", " Picks"), "changed"),
         ("typo_noise", WALK.replace("garden", "gadren"), ""),
         ("typo_noise", WALK.replace("garden", "gardenn"), ""),
@@ -290,6 +290,96 @@ def test_novelty_admits_other_ordinary_words_outside_the_question() -> None:
     assert validate("paraphrase", WALK, text, novelty=0.2) == ""
     assert "at most 5%" in validate("paraphrase", WALK, text, novelty=0.05)
     assert "question" in validate("paraphrase", WALK, WALK.replace("flowers does", "roses does"), novelty=0.5)
+
+
+# What the fuzz found: each of these was once accepted.
+HOLES = [
+    ("paraphrase", "Evaluate f'(2) + 3.", "Evaluate f(2) + 3.", "mark changed"),
+    ("paraphrase", "Is 5!? Find it.", "Is 5? Find it.", "mark changed"),
+    ("paraphrase", "Add 1, 2, ..., 10.", "Add 1, 2, 10.", "mark changed"),
+    ("paraphrase", "Take f(12, 3) here.", "Take f(12 3) here.", "mark changed"),
+    ("paraphrase", "The ratio a : b is 5.", "The ratio a b is 5.", "changed"),
+    ("paraphrase", "Use the table\n1 2\n3 4 here.", "Use the table\n1 2 3 4 here.", "mark changed: line break"),
+    ("paraphrase", "How many pens does Tom have?", "How many pens did Tom have?", "tense changed"),
+    ("paraphrase", "Tom is 5. How old is Ann?", "Tom was 5. How old is Ann?", "tense changed"),
+    ("paraphrase", "Workers painted 5 walls.", "Workers paint 5 walls.", "word changed"),
+    ("paraphrase", "Let a + b = 5. Find b.", "Let + b = 5. Find b.", "variable changed"),
+    ("paraphrase", "A is older than B. Find A.", "Is older than B. Find A.", "variable changed"),
+    ("paraphrase", "Tom makes 5 toys and earns 9 coins. How many does he earn?",
+     "Tom makes 5 toys and earns 9 coins. How many does he make?", "word changed: earn -> make"),
+    ("paraphrase", "Find x. If y = 2 then z = 3.", "Find x if y = 2. Then z = 3.", "ends elsewhere"),
+    ("paraphrase", "The brother eats 5 plums.", "The brothers eats 5 plums.", "word changed: brother -> brothers"),
+    ("paraphrase", "Tom eats a third box.", "Tom eats the third box.", "article changed"),
+    ("paraphrase", "A few remain of 5.", "Few remain of 5.", "article changed"),
+    ("typo_noise", "Tom sees 5 boats now.", "Tom sees 5 coats now.", "first letter"),
+    ("typo_noise", "There are 5 stories here.", "There are 5 stores here.", "another word of its own"),
+    ("scenario_wrap", "A jar has 5 balls.", "With replacement, a jar has 5 balls.", "condition"),
+    ("scenario_wrap", "A die shows 5.", "A die shows 5. (The die is loaded.)", "condition"),
+    ("scenario_wrap", "A pen costs 5.", "A pen costs 5. (Here the pen leaks.)", "shares words"),
+    ("scenario_wrap", "Find the value of 5.", "Over the reals, find the value of 5.", "condition"),
+    ("scenario_wrap", "Find the value of 5.", "In tropical arithmetic, find the value of 5.", "frame holds|do not know"),
+    ("scenario_wrap", "Find the value of 5.", "After careful pruning, find the value of 5.", "hint|do not know"),
+    ("scenario_wrap", "Tom eats 5 plums.", "Tom eats 5 plums. (Here they vanish.)", "pronoun"),
+    ("scenario_wrap", "Find the value of 5.", "Find the value of 5. (Heard: odd.)", "keyword"),
+    ("irrelevant_context", "Find the remainder of 5.", "Find the remainder of 5. mod1000", "spells a word: mod"),
+    ("irrelevant_context", "Find the value of 5.", "Find the value of 5. times100", "spells a word: times"),
+    ("irrelevant_context", "Find the value of 5.", "Find the value of 5. a12km34", "spells a word: km"),
+    ("irrelevant_context", "Find the value of 5.", "Find the value of 5. [ans: 42ab]", "word of mathematics: ans"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "original", "text", "reason"), HOLES)
+def test_what_the_fuzz_found(kind: str, original: str, text: str, reason: str) -> None:
+    assert re.search(reason, found := validate(kind, original, text)), found
+
+
+NOVEL_TEXT = (
+    "Tom buys 5 wooden boxes at the market. He paints the small lid of one box slowly. How many boxes does he have?"
+)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (("paints", "colours"), ""),
+        (("wooden", "sturdy"), ""),
+        (("buys", "sells"), "not word for word"),
+        (("slowly", "very slowly"), "not word for word"),
+        (("slowly", "before lunch"), "not word for word"),
+        (("small lid", "lid"), "not word for word"),
+        (("wooden", "market"), "stands in another's place"),
+        (("at the market", "from the market"), "not word for word"),
+        (("boxes at", "crates at"), "not word for word"),
+        (("does he have", "does he want"), "question|changed"),
+    ],
+)
+def test_novelty_replaces_word_for_word_what_is_said_once_and_has_no_opposite(
+    edit: tuple[str, str], reason: str
+) -> None:
+    found = validate("paraphrase", NOVEL_TEXT, NOVEL_TEXT.replace(*edit, 1), novelty=1.0)
+    assert re.search(reason, found) if reason else found == "", found
+
+
+@pytest.mark.parametrize("frame", ["Posted in the hall.", "(Spotted on a Saturday trip.)", "This came up at lunch."])
+def test_frames_that_are_sentences(frame: str) -> None:
+    assert validate("scenario_wrap", WALK, f"{WALK} {frame}") == ""
+
+
+def test_novelty_lets_a_few_unknown_words_into_a_frame() -> None:
+    text = f"During a quiet afternoon lesson in the orangery, {WALK}"
+    assert "do not know to be idle: orangery" in validate("scenario_wrap", WALK, text)
+    assert validate("scenario_wrap", WALK, text, novelty=0.3) == ""
+    assert "do not know" in validate("scenario_wrap", WALK, f"In the orangery, {WALK}", novelty=0.3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tail", "leaks"),
+    [("1155", "[tag: k1155x]", True), ("1155", "[tag: k11559]", False), ("7", "ab7cd7", False), ("$\\frac{1}{2}$", "[tag: k12x]", False),
+     ("blue", "and blue is blue", True), ("snow", "and snowy is snowy", False), ("12", "[tag: a12b]", True), ("", "[tag: a12b]", False)],
+)  # fmt: skip
+def test_the_answer_must_not_stand_in_the_text(answer: str, tail: str, leaks: bool) -> None:
+    found = validate("irrelevant_context", "Maria sings.", f"Maria sings. {tail}", answer=answer)
+    assert found == ("the text gives the answer away" if leaks else "")
 
 
 def test_unknown_kind() -> None:

@@ -35,6 +35,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
+VLLM: dict[str, Any] = {"kind": "vllm", "cache_gb": 0.02, "rows": 64}  # small and quick to start
+VLLM_SHAPE: dict[str, Any] = {"hidden_size": 128, "head_dim": 32, "initializer_range": 0.15}  # heads it can attend with
+
 
 def build(name: str, seed: int = 0, **changes: Any) -> Any:
     """A model of one of FAMILIES; biases and gains are random too, so that none of them goes untested."""

@@ -25,7 +25,13 @@ SMALL: dict[str, Any] = {
     "study": "small",
     "methods": {"mcpo_wide": {"credit": [{"kind": "margin", "low": 0.1, "high": 0.9}]}},
     "training": {"checkpoints": [40]},
-    "grid": {"methods": ["grpo", "mcpo", "mcpo_wide", "scapo"], "seeds": [0, 1], "benchmarks": ["easy", "noop"]},
+    "analyses": {"panel": {"policies": ["base"]}},
+    "grid": {
+        "methods": ["grpo", "mcpo", "mcpo_wide", "scapo"],
+        "seeds": [0, 1],
+        "benchmarks": ["easy", "noop"],
+        "analyses": ["panel"],
+    },
 }
 
 # `tokencredit` is looked up beside the interpreter first; the stand-in's folder takes that place.

@@ -8,8 +8,14 @@ from pathlib import Path
 
 stage, words = sys.argv[1], sys.argv[2:]
 words = words[1:] if stage == "track" else words
-args = dict(zip(words[::2], words[1::2], strict=True))
-given = [v for k, v in sorted(args.items()) if os.path.isfile(v) and k not in ("--runtime", "--log")]
+args, given, key = {}, [], ""
+for word in words:  # an option may have several values
+    if word.startswith("--"):
+        key = word
+        continue
+    args[key] = word
+    if os.path.isfile(word) and key not in ("--runtime", "--log"):
+        given.append(word)
 text = hashlib.sha256(b"".join(Path(path).read_bytes() for path in given)).hexdigest()
 root = os.path.dirname(os.path.dirname(args["--spec"])) if "--spec" in args else args["--results"]
 
@@ -23,8 +29,10 @@ outputs = [args[k] for k in ("--output", "--record", "--receipt") if k in args]
 if stage == "train":
     training = specification("train." + args["--cell"])["training"]
     steps = {*training["checkpoints"], training["rollouts"] * training["updates"]}
-    names = ["metrics.parquet", "rollouts.parquet", "timings.parquet", "train.json"]
+    names = ["metrics.parquet", "rollouts.parquet", "tokens.parquet", "timings.parquet", "train.json"]
     outputs = [os.path.join(args["--out"], n) for n in [*names, *(f"step{s}/checkpoint.json" for s in steps)]]
+elif stage == "analyse":
+    outputs = [os.path.join(args["--out"], n) for n in ("panel_tokens.parquet", "record.json")]
 elif stage == "aggregate":
     names = ("summary", "paired", "paired_problems", "grading", "curves", "timing")
     outputs = [os.path.join(args["--out"], f"{n}.csv") for n in names]
@@ -33,6 +41,7 @@ elif stage == "report":
     kinds = os.environ["FIGURES"].split()
     names = [f"figures/{k}_{m}.{e}" for k in kinds for m in models for e in ("svg", "png")]
     names += [f"tables/main_{m}.{e}" for m in models for e in ("csv", "tex")] + ["figures/figures.json", "report.html"]
+    names += [f"heatmaps_{m}.html" for m in models]
     outputs = [os.path.join(args["--out"], n) for n in names]
 for path in outputs:
     os.makedirs(os.path.dirname(path), exist_ok=True)

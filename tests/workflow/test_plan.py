@@ -76,7 +76,7 @@ def test_settings_swapped_between_two_methods_run_both(small: Folder) -> None:
 
 def test_benchmark_is_built_and_asked_and_nothing_is_trained(small: Folder) -> None:
     done = small.plan(edited(grid__benchmarks=["easy", "noop", "hard"]))
-    assert done.rules == {"problems_bench": 1, "evaluate": 1 + 4 * 2, **ENDING}
+    assert done.rules == {"problems_bench": 1, "overlap": 1, "evaluate": 1 + 4 * 2, **ENDING}
     assert all("benchmark=hard" in job for job in done.jobs if job.startswith("evaluate"))
 
 
@@ -87,7 +87,7 @@ def test_more_samples_ask_that_benchmark_again(small: Folder) -> None:
 
 
 def test_semifactuals_concern_the_method_that_uses_them(small: Folder) -> None:
-    done = small.plan(edited(semifactuals__kinds=["paraphrase", "typo_noise", "scenario_wrap"]))
+    done = small.plan(edited(semifactuals__counterfactual=True))
     assert trained(done.jobs) == {"scapo 0", "scapo 1"}
     assert done.rules["semifactuals"] == 1
 
@@ -112,13 +112,20 @@ def test_edit_that_is_taken_back_re_runs_nothing(small: Folder) -> None:
     assert not small.plan(SMALL).jobs
 
 
+def test_analysis_runs_alone(small: Folder) -> None:
+    done = small.plan(edited(analyses__panel={"policies": ["base", "mcpo"]}))
+    assert done.rules == {"panel": 1, "report": 1, "track": 1, "all": 1}
+    again = small.plan(edited(analyses__panel={"policies": ["base"], "count": 7}))
+    assert again.rules == {"panel": 1, "report": 1, "track": 1, "all": 1}
+
+
 def test_changed_local_file_is_seen(tmp_path: Path) -> None:
     questions = tmp_path / "own.jsonl"
     questions.write_text('{"problem": "1+1", "answer": "2"}\n')
     source = {"kind": "jsonl", "path": str(questions)}
     config = edited(
         benchmarks__own={"source": source, "samples": 1},
-        grid={"methods": ["grpo"], "seeds": [0], "benchmarks": ["own"]},
+        grid={"methods": ["grpo"], "seeds": [0], "benchmarks": ["own"], "analyses": []},
     )
     folder = Folder(tmp_path / "w", stand_in(tmp_path / "bin"))
     folder.path.mkdir()
@@ -138,9 +145,13 @@ def test_every_cell_of_the_embedded_study_is_planned(empty: Folder) -> None:
     assert done.rules == {
         "problems_train": 1,
         "problems_bench": 3,
+        "overlap": 1,
         "semifactuals": 1,
         "base": 1,
         "train": 9,
         "evaluate": 3 + 9 * (4 + 2),
+        "panel": 2,
+        "filtered": 1,
+        "fidelity": 2,
         **ENDING,
     }

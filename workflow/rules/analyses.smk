@@ -7,6 +7,7 @@ rule semifactuals_bench:
     input:
         spec=PLACE.spec("semifactuals"),
         problems=PLACE.benchmark("{benchmark}"),
+        files=STUDY.semifactuals.files,
     output:
         table=PLACE.perturbed("{benchmark}"),
         record=PLACE.perturbed("{benchmark}").replace(".parquet", ".json"),
@@ -20,9 +21,10 @@ rule semifactuals_bench:
         runtime=60,
     params:
         runtime=PLACE.spec("runtime"),
+        state=f"{PLACE.root}/state/semifactuals.{{benchmark}}",
     shell:
         "exec tokencredit semifactuals --spec {input.spec:q} --problems {input.problems:q}"
-        " --output {output.table:q} --record {output.record:q}"
+        " --output {output.table:q} --record {output.record:q} --state {params.state:q}"
         " --runtime {params.runtime:q} --cell {wildcards.benchmark} --log {log:q}"
 
 

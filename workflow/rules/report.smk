@@ -36,6 +36,7 @@ rule report:
         rules.aggregate.output,
         spec=PLACE.spec("report"),
         training=[PLACE.train(cell, "train.json") for cell in cells(STUDY)],
+        overlap=PLACE.overlap,
         analyses=[PLACE.analysis(name, cell, step, "record.json") for name, cell, step in analyses(STUDY)],
     output:
         tables=report(

@@ -1,8 +1,9 @@
 """Diagnostic panel of a frozen policy (SCAPO, arXiv 2609.40360, section 3): drift of every token of fresh responses.
 
-One response each to `count` problems at temperature 1, scored by the trainer's score pass under the clean prompt and
-teacher-forced under each perturbed one: d_t = mean_k 2 tanh(|log p0 - log pk| / 2). Drift by token category, and the
-margins of the same tokens, by which the thresholds of MCPO's reconstruction can be judged for this model.
+One response each to `count` problems at the training temperature (1.0 in the paper) and top-p 1.0, scored by the
+trainer's score pass under the clean prompt and teacher-forced under each perturbed one:
+d_t = mean_k 2 tanh(|log p0 - log pk| / 2). Drift by token category, and the margins of the same tokens, by which the
+thresholds of MCPO's reconstruction can be judged for this model.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def analyse(
     training = parse(Training, spec["training"], "spec: training")
     opened = open_checkpoint(checkpoint)
     prompter = Prompter(load_tokenizer(opened.folder), base_prompt(opened.base))
-    categoriser = Categoriser(expand(settings.connectives) if settings.connectives else None)
+    lexicon = [Path(expand(settings.connectives))] if settings.connectives else []
+    categoriser = Categoriser(*lexicon)
     chosen = choose(read_table("problems", problems).to_pylist(), settings.count, spec["seed"])
     if not chosen:
         raise UserError(f"{problems}: no problems to look at")
@@ -76,7 +78,7 @@ def analyse(
     )
     policy = open_policy(opened, model, training, runtime.device)
     seconds["load"] = time.perf_counter() - begun
-    inputs = {p.name: file_digest(p) for p in (problems, semifactuals)}
+    inputs = {p.name: file_digest(p) for p in (problems, semifactuals, *lexicon)}
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})
     with Lease(state), Grader(workers=runtime.grader_workers, library=False) as grader:
         panel = Parts(state / identity, spec, opened, settings, training, engine, policy, prompter, categoriser, grader)
@@ -95,12 +97,12 @@ def analyse(
             "results": results,
             "seconds": seconds,
             "counts": {"problems": len(chosen), "tokens": table.num_rows, "resumed_parts": panel.resumed},
-            "provenance": collect([checkpoint, problems, semifactuals]),
+            "connectives": len(categoriser.connectives),
+            "provenance": collect([checkpoint, problems, semifactuals, *lexicon]),
         },
     )
-    events.metrics(
-        {"drift_mean": results["drift"]["mean"], "margin_mean": results["margin"]["mean"]}, opened.identity["step"]
-    )
+    told = {"drift_mean": results["drift"]["mean"], "margin_mean": results["margin"]["mean"]}
+    events.metrics({k: v for k, v in told.items() if v is not None}, opened.identity["step"])
     shutil.rmtree(state, ignore_errors=True)
 
 

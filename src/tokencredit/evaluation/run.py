@@ -176,7 +176,13 @@ class Shards:
         sampled = time.perf_counter()
         texts = [self.prompter.decode(c.tokens) for c in completions]
         items = [
-            Item(t.problem["answer"], text, t.problem["answer_kind"], self.tolerance, c.finish == "length")
+            Item(
+                t.problem["answer"],
+                text,
+                t.problem["answer_kind"],
+                own_tolerance(t.problem["tags"], self.tolerance),
+                c.finish == "length",
+            )
             for t, text, c in zip(tasks, texts, completions, strict=True)
         ]
         verdicts = self.grader.grade(items)
@@ -198,6 +204,11 @@ class Shards:
             }
             for t, text, c, v in zip(tasks, texts, completions, verdicts, strict=True)
         ]
+
+
+def own_tolerance(tags: Sequence[str], default: float | None) -> float | None:
+    """The row's own relative tolerance (tag `tolerance:`), else the benchmark's."""
+    return next((float(t.removeprefix("tolerance:")) for t in tags if t.startswith("tolerance:")), default)
 
 
 def summarise(table: pa.Table) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +44,8 @@ def export(policy: Policy, base: Path, folder: Path, identity: dict[str, Any], s
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    policy.model.save_pretrained(str(folder))
+    with _errno(folder):
+        policy.model.save_pretrained(str(folder))
     kind = "lora" if (folder / "adapter_config.json").exists() else "full"
     if kind == "full":
         for source in sorted(base.iterdir()):
@@ -51,15 +55,21 @@ def export(policy: Policy, base: Path, folder: Path, identity: dict[str, Any], s
     readme = folder / "README.md"
     readme.unlink(missing_ok=True)  # peft's model card names library versions only
     files = {p.name: {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in sorted(folder.iterdir())}
+    for name in files:  # a power cut must not leave a checkpoint for resuming behind an export that is not whole
+        with open(folder / name, "rb") as handle:
+            os.fsync(handle.fileno())
     write_json(folder / RECORD, {"kind": kind, **identity, "files": files, "spec_hash": spec_hash})
 
 
-def publish(exported: Path, out: Path) -> None:
-    """Link (or copy) an exported folder to its declared place; the record is renamed in last."""
+def publish(exported: Path, out: Path, last: str = RECORD) -> None:
+    """Link (or copy) the files of a folder to their declared place; the record is renamed in last."""
     out.mkdir(parents=True, exist_ok=True)
-    for source in sorted(exported.iterdir(), key=lambda p: (p.name == RECORD, p.name)):
+    files = (p for p in exported.iterdir() if p.is_file())
+    for source in sorted(files, key=lambda p: (p.name == last, p.name)):
         target, temporary = out / source.name, out / f".{source.name}.tmp"
         temporary.unlink(missing_ok=True)
+        if target.exists() and target.samefile(source):  # renaming a link over another one of the file does nothing
+            continue
         try:
             os.link(source, temporary)
         except OSError:
@@ -99,6 +109,20 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
             weight = weights[target]
             weights[target] = (weight.float() + scale * (up.float() @ down.float())).to(weight.dtype)
     return weights
+
+
+@contextlib.contextmanager
+def _errno(folder: Path) -> Iterator[None]:
+    """safetensors wraps the system's errors, a full disk for one, in one of its own; give them back as they were."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(folder)) from error
 
 
 def read_safetensors(folder: Path) -> dict[str, Tensor]:

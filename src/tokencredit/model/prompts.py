@@ -84,19 +84,23 @@ class Prompter:
         """Pieces where a token's text depends on its neighbours.
 
         A token has told as much of the text as a decoded window that ends with it agrees with: half a character does
-        not agree. The window begins anew at the last token whose own text stands whole where the window ends.
+        not agree. Where the window agrees to its end, the next one begins with the last tokens whose own text stands
+        there, so that windows stay short.
         """
         out: list[str] = []
         start = origin = told = 0  # first token of the window, where its text begins, characters told so far
-        for i, token in enumerate(tokens):
+        fresh = 0  # first token after the last window that was given up
+        for i in range(len(tokens)):
             window = self.decode(tokens[start : i + 1])
             agreed = origin + _shared(window, text[origin : origin + len(window)])
             out.append(text[told:agreed])
+            if agreed > told and agreed == origin + len(window):
+                for first in (i, fresh):
+                    tail = self._alone(tokens[i]) if first == i else self.decode(tokens[first : i + 1])
+                    if tail and text.endswith(tail, origin, agreed):
+                        start, origin, fresh = first, agreed - len(tail), i + 1
+                        break
             told = max(told, agreed)
-            alone = self._alone(token)
-            whole = alone and not alone.endswith("\ufffd") and text[told - len(alone) : told] == alone
-            if whole and agreed == origin + len(window):
-                start, origin = i, told - len(alone)
         if out:
             out[-1] += text[told:]
         return out

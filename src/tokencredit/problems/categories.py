@@ -1,21 +1,23 @@
 """Eight exclusive categories of response tokens (SCAPO, arXiv 2609.40360, section 3), by its text alone.
 
 The first that matches, in this order: reflection marker (16 words), discourse connective (one word), math symbol
-(begins with a backslash, or only signs of mathematics), number (signed integer, decimal, percentage), word (has a
-letter), punctuation (only Unicode P*), whitespace-only, other. Case, surrounding blanks and edge punctuation do not
-matter for words and numbers. A word split over tokens is classed piece by piece, as the paper classes tokens.
-OUR CHOICES: the list of connectives (connectives.txt; a user's own DiMLex-Eng can replace it), and which signs count
-as mathematics: those of Unicode's class Sm and - * / ^ _ $ & | ~ # and their full-width and typographic kin.
+(begins with a backslash, or only signs), number (signed integer, decimal, percentage), word (has a letter), punctuation
+(only Unicode P*), whitespace-only, other. Case, surrounding blanks and edge punctuation do not matter. A word split
+over tokens is classed piece by piece, as the paper classes tokens: "how" + "ever" are two words.
+OUR CHOICES: the list of connectives (connectives.txt; a user's own DiMLex-Eng can replace it), and what is a sign:
+Unicode's class Sm, - * / and kin, and the characters that LaTeX reserves, braces among them.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree
+from xml.parsers.expat import ExpatError, ParserCreate
 
 from tokencredit.study.errors import UserError
 
@@ -27,7 +29,7 @@ REFLECTION = frozenset(
     ("again", "ah", "alternative", "alternatively", "another", "any", "but", "check", "hmm", "however", "maybe", "now",
      "oh", "other", "verify", "wait")
 )  # fmt: skip
-SIGNS = frozenset("-*/^_$&|~#·•∙⋅−–×÷°′″‖…⟨⟩⌊⌋⌈⌉∎")
+SIGNS = frozenset("-*/\\^_$&|~#{}·•∙⋅−–×÷°′″‖…⟨⟩⌊⌋⌈⌉∎")
 NUMBER = re.compile(r"[+\-−]?(\d+|\d{1,3}(,\d{3})+)?([.,]?\d+)?\s*[%％]?")
 
 
@@ -45,18 +47,19 @@ class Categoriser:
         bare = text.strip()
         if not bare:
             return "whitespace-only" if text else "other"
-        word = _without_edges(bare).casefold()
+        word = _without_edges(bare, _is_punctuation).casefold()
         if word in REFLECTION:
             return "reflection marker"
         if word in self.connectives:
             return "discourse connective"
-        if bare.startswith("\\") or all(_is_sign(c) for c in bare):
+        signs = _without_edges(bare, lambda c: _is_punctuation(c) and not _is_sign(c))
+        if signs.startswith("\\") or (signs and all(map(_is_sign, signs))):
             return "math symbol"
         if any(c.isdigit() for c in bare) and (NUMBER.fullmatch(bare) or NUMBER.fullmatch(word)):
             return "number"
         if any(c.isalpha() for c in bare):
             return "word"
-        if all(unicodedata.category(c).startswith("P") for c in bare):
+        if all(map(_is_punctuation, bare)):
             return "punctuation"
         return "other"
 
@@ -65,12 +68,16 @@ def _is_sign(c: str) -> bool:
     return c in SIGNS or unicodedata.category(c) == "Sm"
 
 
-def _without_edges(text: str) -> str:
-    """Without punctuation at both ends; a sign or a percent that belongs to a number stays for NUMBER to judge."""
+def _is_punctuation(c: str) -> bool:
+    return unicodedata.category(c).startswith("P")
+
+
+def _without_edges(text: str, edge: Callable[[str], bool]) -> str:
+    """Without the characters at both ends that are `edge`."""
     start, stop = 0, len(text)
-    while start < stop and unicodedata.category(text[start]).startswith("P"):
+    while start < stop and edge(text[start]):
         start += 1
-    while stop > start and unicodedata.category(text[stop - 1]).startswith("P"):
+    while stop > start and edge(text[stop - 1]):
         stop -= 1
     return text[start:stop]
 
@@ -82,7 +89,7 @@ def own_connectives() -> frozenset[str]:
 
 
 def read_dimlex(path: Path) -> frozenset[str]:
-    """Single-word connectives of a lexicon in DiMLex's XML: <entry>s of <orth>s, each of <part>s.
+    """Connectives of one word from a lexicon in DiMLex's XML: <entry>s of <orth>s (spellings), each of <part>s.
 
     Raises UserError where the file is missing, not XML, or holds no such entry.
     """
@@ -90,17 +97,27 @@ def read_dimlex(path: Path) -> frozenset[str]:
         text = path.read_bytes()
     except OSError as error:
         raise UserError(f"connectives: {path}: cannot be read ({error.strerror})") from None
-    if b"<!ENTITY" in text:
-        raise UserError(f"connectives: {path}: defines XML entities; a lexicon has no need of them")
     try:
+        _refuse_entities(text, path)
         root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+    except (ExpatError, ElementTree.ParseError, LookupError) as error:
         raise UserError(f"connectives: {path}: not XML ({error}); a copy of DiMLex-Eng is expected") from None
     found = set()
-    for orth in root.iterfind(".//entry//orth"):
-        parts = [" ".join((part.text or "").split()) for part in orth.iterfind("part")]
+    for orth in root.iterfind(".//{*}entry//{*}orth"):
+        parts = [" ".join((part.text or "").split()) for part in orth.iterfind("{*}part")]
         if len(parts) == 1 and parts[0] and " " not in parts[0]:
             found.add(parts[0].casefold())
     if not found:
         raise UserError(f"connectives: {path}: no <entry> with an <orth> of one <part>; is it DiMLex-Eng?")
     return frozenset(found)
+
+
+def _refuse_entities(text: bytes, path: Path) -> None:
+    """Entities can blow a small file up to gigabytes; a lexicon needs none."""
+
+    def declared(name: str, *_: object) -> None:
+        raise UserError(f"connectives: {path}: declares the XML entity '{name}'; a lexicon has no need of it")
+
+    parser = ParserCreate()
+    parser.EntityDeclHandler = declared
+    parser.Parse(text, True)

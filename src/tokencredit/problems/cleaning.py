@@ -1,82 +1,101 @@
 """From raw rows to the table `problems`: nothing is dropped silently, and no gold is kept that can't be graded.
 
 Order: instruction stripped, white space trimmed, empty rows, language, duplicates and contradictions, answer
-kind, golds, draw. Every dropped row is counted, and listed by id, under its reason.
+kind, golds, draw, orders of the options. Every dropped row is counted, and listed by id, under its reason. Two rows
+are the same problem if their texts (and options) agree after white space is normalised: problem_id is the key.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokencredit.problems.sources import Raw, Readable
 from tokencredit.problems.text import problem_id
+from tokencredit.problems.variants_options import reordered
 from tokencredit.study.errors import UserError
 from tokencredit.study.seeds import derive
-from tokencredit.study.sources import FileProblems, HubProblems
 
 LISTED = 20  # ids listed per reason
-_HAN = re.compile(r"[\u3400-\u9fff]")
+KEY = "problem_id: text (and options) without the instruction, white space normalised"
+_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 
 
 @dataclass
 class Audit:
-    """What became of the rows: counts, and up to LISTED ids per reason."""
+    """What became of the rows: counts, up to LISTED ids per reason, and how many there were by each key."""
 
     rows: int = 0
     kept: int = 0
+    repeated: int = 0
     dropped: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     flagged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    distinct: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         counts = {"rows": self.rows, "kept": self.kept}
+        counts |= {"dropped_repeated_row": self.repeated} if self.repeated else {}
         counts |= {f"dropped_{reason}": len(ids) for reason, ids in self.dropped.items()}
         counts |= {f"flagged_{reason}": len(ids) for reason, ids in self.flagged.items()}
         lists = {"dropped": self.dropped, "flagged": self.flagged}
-        return {"counts": counts} | {k: {r: ids[:LISTED] for r, ids in v.items()} for k, v in lists.items()}
+        out = {"counts": counts} | {k: {r: ids[:LISTED] for r, ids in v.items()} for k, v in lists.items()}
+        return out | ({"distinct": self.distinct, "key": KEY} if self.distinct else {})
 
 
-def clean(
-    raw: Iterable[Mapping[str, Any]], source: FileProblems | HubProblems, label: str, seed: int
-) -> tuple[list[dict[str, Any]], Audit]:
+def clean(raw: Raw, source: Readable, label: str, seed: int) -> tuple[list[dict[str, Any]], Audit]:
     """Rows of the table `problems` from raw rows (sources.read), and what was dropped and flagged.
 
     `label` names the set in the column `source` (file name, or hub id and revision) before "#" and the row's id.
-    Raises UserError where the row count is not the expected one, or golds can't be graded.
+    Raises UserError where the row count is not the expected one, ids repeat that must not, or golds can't be graded.
     """
-    audit = Audit()
-    rows = list(raw)
-    audit.rows = len(rows)
-    if source.expect_rows is not None and audit.rows != source.expect_rows:
-        raise UserError(f"{label}: {audit.rows} rows, the study expects {source.expect_rows} (expect_rows)")
-    kept = [row for row in (_prepare(row, source, label, audit) for row in rows) if row]
-    if source.strip_prefix and len(audit.flagged.get("prefix_absent", ())) == len(rows):
-        raise UserError(f"{label}: no problem begins with strip_prefix {source.strip_prefix[:60]!r}")
-    if source.strip_suffix and len(audit.flagged.get("suffix_absent", ())) == len(rows):
-        raise UserError(f"{label}: no problem ends with strip_suffix {source.strip_suffix[-60:]!r}")
-    kept = _distinct(kept, audit)
+    audit = Audit(rows=raw.read, repeated=raw.repeated)
+    _check_counts(raw, source, label)
+    _check_ids(raw, source, label, audit)
+    rows = [row for row in (_prepare(row, raw, source, label, audit) for row in raw.rows) if row]
+    for what, ids in (("prefix", "prefix_absent"), ("suffix", "suffix_absent")):
+        if len(audit.flagged.get(ids, ())) == len(raw.rows):
+            raise UserError(f"{label}: no problem {'begins' if what == 'prefix' else 'ends'} with strip_{what}")
+    kept = _distinct(rows, audit)
     kind = answer_kind(kept, source.answer_kind)
-    kept = _graded(kept, kind, label, source.ungradable, audit)
+    kept = _graded(kept, kind, label, source, audit)
     kept = draw(kept, source.size, seed, label)
+    if raw.layout.wrong or source.orders > 1:
+        kept = [row for one in kept for row in reordered(one, source.orders, seed)]
     audit.kept = len(kept)
     return [{k: v for k, v in row.items() if k != "id"} for row in kept], audit
 
 
-def _prepare(row: Mapping[str, Any], source: FileProblems | HubProblems, label: str, audit: Audit) -> dict[str, Any]:
+def _check_counts(raw: Raw, source: Readable, label: str) -> None:
+    wanted = (source.expect_rows,) if source.expect_rows is not None else raw.layout.rows
+    if wanted and raw.read not in wanted:
+        counts = " or ".join(map(str, wanted))
+        raise UserError(f"{label}: {raw.read} rows, the study expects {counts} (expect_rows)")
+
+
+def _check_ids(raw: Raw, source: Readable, label: str, audit: Audit) -> None:
+    repeated = [name for name, times in Counter(row["id"] for row in raw.rows).items() if times > 1]
+    if repeated and source.unique_ids:
+        raise UserError(f"{label}: ids of more than one row: {', '.join(repeated[:LISTED])} (columns.id)")
+    if repeated:
+        audit.flagged["repeated_id"] += repeated
+
+
+def _prepare(row: Mapping[str, Any], raw: Raw, source: Readable, label: str, audit: Audit) -> dict[str, Any]:
     """The row with its instruction and outer white space off; {} where it is dropped."""
     name, problem, answer = row["id"], row["problem"].strip(), row["answer"].strip()
-    prefix, suffix = source.strip_prefix.strip(), source.strip_suffix.strip()
+    prefix, suffix = raw.layout.strip_prefix.strip(), raw.layout.strip_suffix.strip()
     if not problem.startswith(prefix):
         audit.flagged["prefix_absent"].append(name)
     if not problem.endswith(suffix):
         audit.flagged["suffix_absent"].append(name)
     problem = problem.removeprefix(prefix).removesuffix(suffix).strip()
-    for reason, text in (("empty_problem", problem), ("empty_answer", answer)):
-        if not text:
-            audit.dropped[reason].append(name)
-            return {}
+    empty = "empty_problem" if not problem else "empty_answer" if not answer or not all(row["choices"]) else ""
+    if empty:
+        audit.dropped[empty].append(name)
+        return {}
     if source.language != "any" and language(problem) != source.language:
         audit.dropped["language"].append(name)
         return {}
@@ -102,14 +121,21 @@ def _distinct(rows: Sequence[dict[str, Any]], audit: Audit) -> list[dict[str, An
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["problem_id"]].append(row)
-    out = []
+    out, contradictory = [], 0
     for group in groups.values():
         if len({_gold_key(row["answer"]) for row in group}) > 1:
             audit.dropped["contradictory_answers"] += [row["id"] for row in group]
+            contradictory += 1
             continue
         out.append(group[0])
         if len(group) > 1:
             audit.dropped["duplicate"] += [row["id"] for row in group[1:]]
+    if len(out) < len(rows) or audit.repeated:
+        texts = len({(row["problem"], *row["choices"]) for row in rows})
+        audit.distinct = {
+            "rows": audit.rows - audit.repeated, "texts": texts, "problems": len(groups),
+            "contradictory_problems": contradictory,
+        }  # fmt: skip
     return out
 
 
@@ -133,12 +159,13 @@ def answer_kind(rows: Sequence[Mapping[str, Any]], asked: str) -> str:
     return "integer" if all(canonical_integer(row["answer"]) is not None for row in rows) else "expression"
 
 
-def _graded(rows: list[dict[str, Any]], kind: str, label: str, ungradable: str, audit: Audit) -> list[dict[str, Any]]:
-    """Rows with their kind set and float golds of integers written as integers; golds that can't be graded are
-    an error that lists them ("error"), dropped ("drop"), or flagged and kept, where they grade wrong ("keep")."""
-    from tqdm import tqdm
+def _graded(rows: list[dict[str, Any]], kind: str, label: str, source: Readable, audit: Audit) -> list[dict[str, Any]]:
+    """Rows with their kind set, float golds of integers written as integers, and a tolerance of their own as a tag.
 
-    from tokencredit.grading import check_gold
+    Golds that can't be graded are an error that lists them ("error"), dropped ("drop"), or flagged and kept, where
+    they grade wrong ("keep"). Rows with a known defect are flagged and kept.
+    """
+    from tqdm import tqdm
 
     bad: dict[str, str] = {}
     for row in tqdm(rows, desc=f"golds of {label}", mininterval=2, disable=len(rows) < 500):
@@ -147,12 +174,17 @@ def _graded(rows: list[dict[str, Any]], kind: str, label: str, ungradable: str, 
             row["answer"] = re.sub(r"^([+-]?\d+)\.0+$", r"\1", row["answer"])
             if row["answer"] == "-1":
                 audit.flagged["gold_minus_one"].append(row["id"])
-        if reason := check_gold(row["answer"], kind) or _outside(row):
+        if tolerance := _relative(source.tolerances.get(row["problem_id"]), row["answer"]):
+            row["tags"].append(f"tolerance:{tolerance:.6g}")
+        if defect := source.defects.get(row["problem_id"]):
+            row["tags"].append(f"defect:{defect}")
+            audit.flagged["known_defect"].append(row["id"])
+        elif reason := _unreadable(row):
             bad[row["id"]] = reason
-    if not bad or ungradable == "keep":
+    if not bad or source.ungradable == "keep":
         audit.flagged |= {"ungradable_gold": list(bad)} if bad else {}
         return rows
-    if ungradable == "drop":
+    if source.ungradable == "drop":
         audit.dropped["ungradable_gold"] += bad
         return [row for row in rows if row["id"] not in bad]
     shown = "; ".join(f"{name}: {reason}" for name, reason in list(bad.items())[:LISTED])
@@ -160,14 +192,29 @@ def _graded(rows: list[dict[str, Any]], kind: str, label: str, ungradable: str, 
     raise UserError(f"{label}: {len(bad)} of {len(rows)} golds cannot be graded as {kind}: {shown}{more}")
 
 
-def _outside(row: Mapping[str, Any]) -> str:
-    """Reason where the letter of a choice names none of the options."""
-    if row["answer_kind"] != "choice" or not row["choices"]:
-        return ""
-    from tokencredit.grading.choice import choice_letter
+def _relative(error: float | None, gold: str) -> float | None:
+    """An absolute error as a share of the gold; None where there is none, or the gold is no plain number but 0."""
+    plain = re.fullmatch(r"\$?([+-]?\d+(?:\.\d+)?)\$?", gold.strip())
+    return error / abs(float(plain[1])) if error and plain and float(plain[1]) else None
 
-    letter = choice_letter(row["answer"]) or "A"
-    return "" if ord(letter) - ord("A") < len(row["choices"]) else f"{letter} is none of {len(row['choices'])} options"
+
+def _unreadable(row: Mapping[str, Any]) -> str:
+    """Reason why no response can earn the point of this row, or "" ."""
+    from tokencredit.grading import check_gold
+    from tokencredit.grading.choice import choice_letter
+    from tokencredit.grading.extract import last_box
+
+    answer, kind = row["answer"], row["answer_kind"]
+    if last_box(f"\\boxed{{{answer}}}").status != "ok":
+        return "a brace is left open"
+    if reason := check_gold(answer, kind):
+        return reason
+    if kind != "choice" or not row["choices"]:
+        return ""
+    place, options = ord(choice_letter(answer) or "A") - ord("A"), row["choices"]
+    if place >= len(options):
+        return f"{choice_letter(answer)} is none of {len(options)} options"
+    return "the right option stands twice" if options.count(options[place]) > 1 else ""
 
 
 def draw(rows: list[dict[str, Any]], size: int | None, seed: int, label: str) -> list[dict[str, Any]]:

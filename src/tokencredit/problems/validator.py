@@ -4,20 +4,19 @@ Rules: arXiv 2609.40360, section 2 of its perturbation set-up. Both texts are cu
 
 | kind | accepted when |
 |---|---|
-| paraphrase | the tokens agree one by one, and the sentences in number, once synonyms of the phrase table |
-| | count as equal, and glue words (a, the, is, ...) and punctuation are dropped |
+| paraphrase | the tokens agree one by one, and so do the ends of sentences, once synonyms of the phrase table count |
+| | as equal, and glue words (a, the, is, ...) and punctuation that touches no mathematics are dropped |
 | typo_noise | exactly one token differs: an ordinary word, by one insertion, deletion, substitution or swap, |
 | | and not into another known word |
-| scenario_wrap | the original stands intact (its first letter may lose its capital) around one inserted phrase |
-| | of at most 14 words without number, formula, name, condition, hint, or content word of the original |
-| irrelevant_context | the original stands unchanged before one tautology, random string (6 to 12 letters and |
-| | digits), or bracketed tag |
+| scenario_wrap, | see framing.py: the original intact in an idle frame, or before one meaningless distractor |
+| irrelevant_context | |
 | counterfactual | exactly one number differs; a synthetic story must stay sound, and its answer must differ |
 
-What no program can check (whether a sentence is a fact about the scene, or whether two words mean the same) is
-settled by refusing: the validator has false refusals by design, and a paraphrase in words it does not know is
-one of them. `novelty` is the share of ordinary words that a paraphrase may change beyond the phrase table, for
-imported texts; mathematics, numbers, logic, units, names, keywords, and the whole question stay frozen.
+No text may hold the gold answer where the original does not. What no program can check (whether a sentence is a fact
+about the scene, or whether two words mean the same) is settled by refusing: the validator has false refusals by
+design. `novelty`, for texts from outside, is the share of ordinary words that a paraphrase may replace beyond the
+phrase table, word for word; mathematics, numbers, logic, units, names, keywords, directions, what is named twice, and
+the whole question stay frozen.
 """
 
 from __future__ import annotations
@@ -26,22 +25,24 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise
 
-from tokencredit.problems import lexicon, phrases, synthetic
-from tokencredit.problems.text import Token, ordinary, role, sentence_count, starts_sentence, stem, tokens
-from tokencredit.problems.typos import is_misspelling, one_edit
+from tokencredit.problems import framing, lexicon, phrases, synthetic, vocabulary
+from tokencredit.problems.framing import decapitalisable, lower_first
+from tokencredit.problems.text import Token, ordinary, role, starts_sentence, stem, tokens
+from tokencredit.problems.typos import KNOWN, is_misspelling, one_edit
 from tokencredit.study.errors import UserError
+
+__all__ = ["CHECKS", "COUNTERFACTUAL", "SEMIFACTUAL", "canonical", "decapitalisable", "lower_first", "validate"]
 
 SEMIFACTUAL = ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
 COUNTERFACTUAL = "counterfactual"
-FRAME_WORDS = 14  # a frame is light: at most so many words
 
 
-def validate(kind: str, original: str, text: str, novelty: float = 0.0) -> str:
+def validate(kind: str, original: str, text: str, novelty: float = 0.0, answer: str = "") -> str:
     """ "" where `text` is a sound perturbation of `original`, else the reason for refusal.
 
-    Raises UserError for an unknown kind.
+    `answer`, where given, is the gold answer that the text must not give away. (Rules never see it, so what they
+    write can't.) Raises UserError for an unknown kind.
     """
     if kind not in CHECKS:
         raise UserError(f"unknown perturbation '{kind}'; choose from {', '.join(CHECKS)}")
@@ -49,9 +50,19 @@ def validate(kind: str, original: str, text: str, novelty: float = 0.0) -> str:
         return "empty"
     if text.strip() == original.strip():
         return "unchanged"
-    if kind == "paraphrase":
-        return _paraphrase(original, text, novelty)
-    return CHECKS[kind](original, text)
+    return CHECKS[kind](original, text, novelty) or leak(original, text, answer)
+
+
+def leak(original: str, text: str, answer: str) -> str:
+    """Reason where `text` holds the answer more often than `original` does, or ""."""
+    wanted = re.sub(r"[\s$]|\\boxed", "", answer).lower()
+    before, after = (re.sub(r"[\s$]", " ", t).lower() for t in (original, text))
+    if not wanted:
+        return ""
+    # a longer answer may be hidden inside a string ("k1155x"); one digit or letter only counts where it stands alone
+    edge = r"[^\W_]" if len(wanted) == 1 else r"\d" if wanted.isdigit() else r"[^\W\d_]"
+    found = re.compile(rf"(?<!{edge}){re.escape(wanted)}(?!{edge})")
+    return "the text gives the answer away" if len(found.findall(after)) > len(found.findall(before)) else ""
 
 
 # ---- paraphrase ------------------------------------------------------------------------------------
@@ -66,33 +77,98 @@ class Item:
 
 
 def canonical(items: Sequence[Token]) -> list[Item]:
-    """Tokens without white space, marks and glue; synonyms of the phrase table as one item of their class."""
-    kept = [i for i, t in enumerate(items) if t.kind not in ("space", "mark")]
-    gap_before = {j for i, j in pairwise(kept) if any(items[m].kind == "mark" for m in range(i, j))}
+    """Tokens without white space, glue, and marks that touch no mathematics; synonyms of the phrase table as one item
+    of their class; the end of a sentence as an item of role "end"."""
+    kept = [i for i, t in enumerate(items) if t.kind != "space"]
+    apart = _told_apart(items)
     out: list[Item] = []
     at = 0
     while at < len(kept):
-        length, name = _phrase(items, kept, at, gap_before)
-        if length:
+        length, name = _phrase(items, kept, at)
+        if length and name not in apart:
             out.append(Item("phrase" if name in phrases.FROZEN_CLASSES else "word", name))
             at += length
             continue
-        i = kept[at]
-        part, word = role(items, i), items[i].text
+        item = _mark(items, kept, at) if items[kept[at]].kind == "mark" else _item(items, kept, at)
+        if at and _breaks_rows(items, kept[at - 1], kept[at]):
+            out.append(Item("mark", "line break"))
         at += 1
-        if items[i].kind == "word" and word.lower() in lexicon.GLUE and part != "variable":
-            continue
-        out.append(Item(part, stem(word.lower()) if part == "word" else _protected(part, word)))
-    return out
+        if item is not None and not (item.role == "end" and (not out or out[-1] == item)):
+            out.append(item)
+    return out if out and out[-1] == END else [*out, END]
 
 
-def _phrase(items: Sequence[Token], kept: list[int], at: int, gap_before: set[int]) -> tuple[int, str]:
+END = Item("end", ".")
+_VALUES = ("number", "number word", "math", "variable", "label")
+
+
+def _item(items: Sequence[Token], kept: Sequence[int], at: int) -> Item | None:
+    """The item of a token that is no mark; None for glue."""
+    i = kept[at]
+    part, word, low = role(items, i), items[i].text, items[i].text.lower()
+    following = items[kept[at + 1]] if at + 1 < len(kept) else None
+    if items[i].kind != "word" or part == "variable":
+        return Item(part, word)
+    if low == "a" and _names_something(items, word, following):
+        return Item("variable", word)
+    if low in ("was", "were", "did", "been"):
+        return Item("tense", "was" if low == "were" else low)
+    if low in lexicon.GLUE:
+        counts = following is not None and (
+            role(items, kept[at + 1]) == "number word" or following.text.lower() in ("few", "little", "lot")
+        )
+        return Item("article", low) if counts and low in ("a", "an", "the") else None
+    if part == "word":
+        return Item(part, vocabulary.ACTS.get(low, low))
+    return Item(part, low if part in ("number word", "logic", "unit", "keyword") else word)
+
+
+def _names_something(items: Sequence[Token], word: str, following: Token | None) -> bool:
+    """Whether "a" or "A" is a variable or a point rather than an article."""
+    if following is None or following.kind in ("symbol", "mark"):
+        return following is None or following.text not in "([{\"'“‘"
+    if following.kind == "word" and following.text.lower() in vocabulary.AFTER_A_NAME:
+        return True
+    others = {t.text for t in items if t.kind == "word" and len(t.text) == 1 and t.text.isupper()}
+    return word == "A" and bool(others - {"A", "I"})
+
+
+def _mark(items: Sequence[Token], kept: Sequence[int], at: int) -> Item | None:
+    """The end of a sentence, or a mark that touches mathematics (5!, f', 3, 4, a : b, 1, ..., n); else None."""
+    i = kept[at]
+    mark = items[i]
+    before, after = (items[kept[j]] if 0 <= j < len(kept) else None for j in (at - 1, at + 1))
+    touches = before is not None and before.end == mark.start
+    dots = [t for t in (before, after) if t is not None and t.text == mark.text == "."]
+    if mark.text == "…" or any(t.start == mark.end or t.end == mark.start for t in dots):
+        return Item("mark", "…") if not touches or before is None or before.text != "." else None
+    value = before is not None and (role(items, kept[at - 1]) in _VALUES or before.text in ")]}")
+    if mark.text in "!'’\"”" and touches and value and (mark.text != "!" or after is not None):
+        return Item("mark", "'" if mark.text == "’" else mark.text)
+    if mark.text in ".?!" and (after is None or after.start > mark.end):
+        return END
+    if value and after is not None and (role(items, kept[at + 1]) in _VALUES or after.text in "-−+([{\\"):
+        return Item("mark", mark.text)
+    return None
+
+
+def _breaks_rows(items: Sequence[Token], i: int, j: int) -> bool:
+    """Whether a line break between tokens i and j parts rows of a table or of formulas rather than prose."""
+    plain = items[i].kind in ("word", "mark") or items[j].kind in ("word", "mark")
+    return not plain and any(t.kind == "space" and "\n" in t.text for t in items[i + 1 : j])
+
+
+def _told_apart(items: Sequence[Token]) -> set[str]:
+    """Classes of the phrase table two of whose words stand side by side in the text, so that each means its own."""
+    words = {vocabulary.ACTS.get(t.text.lower(), t.text.lower()) for t in items if t.kind == "word"}
+    return {"make"} if len(words & {"make", "earn", "produces"}) > 1 else set()
+
+
+def _phrase(items: Sequence[Token], kept: Sequence[int], at: int) -> tuple[int, str]:
     """Length in tokens and class of the longest phrase of the table that starts here; (0, "") for none."""
     words: list[str] = []
     for i in kept[at : at + phrases.LONGEST_PHRASE]:
-        if items[i].kind != "word" or (words and i in gap_before):
-            break
-        if items[i].text[0].isupper() and not starts_sentence(items, i):
+        if items[i].kind != "word" or (items[i].text[0].isupper() and not starts_sentence(items, i)):
             break
         words.append(items[i].text.lower())
     for length in range(len(words), 0, -1):
@@ -102,21 +178,14 @@ def _phrase(items: Sequence[Token], kept: list[int], at: int, gap_before: set[in
     return 0, ""
 
 
-def _protected(part: str, word: str) -> str:
-    return word.lower() if part in ("number word", "logic", "unit", "keyword") else word
-
-
 def _paraphrase(original: str, text: str, novelty: float) -> str:
     before, after = tokens(original), tokens(text)
     old, new = canonical(before), canonical(after)
-    if old != new:
-        if frozen := _compare(*([i for i in items if i.role != "word"] for items in (old, new))):
-            return frozen
-        if novelty == 0:
-            return _compare(old, new)
-    if sentence_count(before) != sentence_count(after):
-        return "a sentence was added or removed"
-    return _novel(before, after, novelty) if old != new else ""
+    if old == new:
+        return ""
+    if frozen := _compare(*([i for i in items if i.role != "word"] for items in (old, new))):
+        return frozen
+    return _novel(before, after, novelty) if novelty else _compare(old, new)
 
 
 def _compare(old: Sequence[Item], new: Sequence[Item]) -> str:
@@ -125,19 +194,33 @@ def _compare(old: Sequence[Item], new: Sequence[Item]) -> str:
         if op == "equal":
             continue
         part = (old[i1] if i1 < i2 else new[j1]).role
+        if part == "end":
+            return "a sentence was added or removed, or ends elsewhere"
         was, now = (" ".join(i.text for i in items) or "nothing" for items in (old[i1:i2], new[j1:j2]))
         return f"{part} changed: {was[:60]} -> {now[:60]}"
     return ""
 
 
 def _novel(before: Sequence[Token], after: Sequence[Token], novelty: float) -> str:
-    """The check of imported paraphrases: protected items and the question frozen, few ordinary words new."""
+    """The check of paraphrases from outside: a few ordinary words replaced one by one, all else frozen.
+
+    Frozen besides protected items and the question: words that say which way (vocabulary.FIXED), words the text holds
+    twice, and words of the question. A new word must be none the text holds elsewhere.
+    """
     old, new = canonical(before), canonical(after)
-    if reason := _compare(canonical(_question(before)), canonical(_question(after))):
+    asked = canonical(_question(before))
+    if reason := _compare(asked, canonical(_question(after))):
         return f"question: {reason}"
-    words = [[i for i in items if i.role == "word"] for items in (old, new)]
-    same = sum(b.size for b in SequenceMatcher(None, words[0], words[1], autojunk=False).get_matching_blocks())
-    share = 1 - same / max(len(words[0]), len(words[1]), 1)
+    plain = [i.text for i in old if i.role == "word"]
+    fixed = {w for w in plain if plain.count(w) > 1} | {i.text for i in asked} | vocabulary.FIXED | lexicon.HINTS
+    cut = [[i if i.role != "word" or i.text in fixed else None for i in items] for items in (old, new)]
+    if cut[0] != cut[1]:
+        names = [[i or Item("word", "_") for i in items] for items in cut]
+        return f"not word for word: {_compare(*names)}"
+    changed = [n.text for o, n in zip(old, new, strict=True) if o != n]
+    if repeated := sorted(set(changed) & set(plain)):
+        return f"a word of the text stands in another's place: {', '.join(repeated)}"
+    share = len(changed) / max(len(plain), 1)
     return f"{share:.0%} of the ordinary words changed (at most {novelty:.0%})" if share > novelty else ""
 
 
@@ -151,8 +234,8 @@ def _question(items: Sequence[Token]) -> Sequence[Token]:
 # ---- typo ------------------------------------------------------------------------------------------
 
 
-def _typo_noise(original: str, text: str) -> str:
-    before, after = tokens(original), tokens(text)
+def _typo_noise(original: str, text: str, novelty: float) -> str:
+    before, after = tokens(original.strip()), tokens(text.strip())
     if len(before) != len(after):
         return "more than one word changed, or a word was split, joined, added or removed"
     differing = [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if b.text != a.text]
@@ -166,128 +249,19 @@ def _typo_noise(original: str, text: str) -> str:
         return f"not a misspelt word: {new[:60]}"
     if not one_edit(old, new):
         return f"not exactly one character edit: {old} -> {new}"
-    return "" if is_misspelling(before, old, new) else f"another word of its own: {old} -> {new}"
+    if old[0] != new[0] and sorted(old[:2]) != sorted(new[:2]):
+        return f"the first letter changed: {old} -> {new}"  # boats -> coats: too often a word
+    known = stem(new.lower()) in _STEMS or not is_misspelling(before, old, new)
+    return f"another word of its own: {old} -> {new}" if known else ""
 
 
-# ---- scenario wrap ---------------------------------------------------------------------------------
-
-
-def _scenario_wrap(original: str, text: str) -> str:
-    base, whole = original.strip(), text.strip()
-    for at, phrase in _insertions(base, whole):
-        if at == 0 and whole[-len(base)] != base[0] and not decapitalisable(base):
-            return f"name changed: {base.split()[0]} lost its capital"
-        return check_frame(phrase, original, closed=at == len(base))
-    return "the original text is not intact around one inserted phrase"
-
-
-def _insertions(base: str, whole: str) -> list[tuple[int, str]]:
-    """(offset in `base`, inserted phrase) for the one place where `whole` is `base` plus a phrase; [] for none.
-    The place is the start, the end, or behind a comma or the end of a sentence."""
-    extra = len(whole) - len(base)
-    if extra <= 0:
-        return []
-    if whole[extra:] in (base, lower_first(base)):
-        return [(0, whole[:extra])]
-    if whole.startswith(base):
-        return [(len(base), whole[len(base) :])]
-    for token, following in pairwise(tokens(base)):
-        at = following.end if following.kind == "space" else 0
-        fits = token.kind == "mark" and token.text in ",.?!:" and at
-        if fits and whole[:at] == base[:at] and whole[at + extra :] == base[at:]:
-            return [(at, whole[at : at + extra])]
-    return []
-
-
-def lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def decapitalisable(text: str) -> bool:
-    """Whether the first word may lose its capital behind a prefix: an ordinary opening word, not a name or label."""
-    first = tokens(text)[0]
-    capital_only = first.text == "A" or first.text[1:].islower()
-    return first.kind == "word" and capital_only and first.text.lower() in lexicon.STARTERS
-
-
-def check_frame(phrase: str, original: str, closed: bool) -> str:
-    """Reason why `phrase` is not a light, empty frame around `original`, or "". `closed`: it follows the text."""
-    items = tokens(phrase.strip())
-    for i, token in enumerate(items):
-        if reason := _frame_token(items, i, token):
-            return reason
-    words = sum(t.kind == "word" for t in items)
-    if not 2 <= words <= FRAME_WORDS:
-        return f"frame of {words} words (2 to {FRAME_WORDS})"
-    if "?" in phrase:
-        return "frame asks something"
-    if not re.search(r"[.!)]$" if closed else r"[,.!)]$", phrase.strip()) or (not closed and not phrase[-1].isspace()):
-        return "frame is not set off by a comma or a full stop"
-    own = _content(tokens(original))
-    shared = sorted(_content(items) & own)
-    return f"frame shares words with the problem: {', '.join(shared)}" if shared else ""
-
-
-def _frame_token(items: Sequence[Token], i: int, token: Token) -> str:
-    part, low = role(items, i), token.text.lower()
-    inner_hyphen = token.text == "-" and 0 < i < len(items) - 1 and {items[i - 1].kind, items[i + 1].kind} == {"word"}
-    if part in ("", "word") or inner_hyphen or token.text in "()" or low in lexicon.FRAME_WORDS:
-        return f"frame holds a hint or condition: {low}" if low in lexicon.HINTS else ""
-    return f"frame holds a {part}: {token.text[:60]}"
-
-
-def _content(items: Sequence[Token]) -> set[str]:
-    """Stems of the words that carry content: at least four letters, not mere openers."""
-    words = {t.text.lower() for t in items if t.kind == "word" and len(t.text) >= 4}
-    return {stem(w) for w in words - lexicon.COMMON - lexicon.GLUE}
-
-
-# ---- irrelevant context ----------------------------------------------------------------------------
-
-_LETTER_AND_DIGIT = r"(?=[a-z0-9]*[a-z])(?=[a-z0-9]*\d)"
-_BRACKETED = re.compile(rf"\[(?:([a-z]{{2,8}}): (?:#([a-z]{{3,12}})|{_LETTER_AND_DIGIT}[a-z0-9]{{4,12}}))\]")
-_BARE_TAG = re.compile(rf"\[{_LETTER_AND_DIGIT}[a-z0-9]{{4,12}}\]")
-_RANDOM = re.compile(r"(?=(?:.*[A-Za-z]){2})(?=(?:.*\d){2})(?!\d+[A-Za-z]+$)(?!\d+e\d+$)[A-Za-z0-9]{6,12}")
-_TAUTOLOGY = re.compile(r"(?:(?:and|indeed|still|as ever),? )?(?:what is )?([a-z]+) is \1\.?", re.IGNORECASE)
-
-
-def _irrelevant_context(original: str, text: str) -> str:
-    for base in (original, original.rstrip()):
-        if text.startswith(base) and text[len(base) :][:1].isspace():
-            return check_distractor(text[len(base) :].strip(), original)
-    return "the original text is not unchanged in front of the distractor"
-
-
-def check_distractor(distractor: str, original: str) -> str:
-    """Reason why `distractor` is none of the three shapes, or "" ."""
-    low = distractor.lower()
-    for banned in lexicon.BANNED_STEMS:
-        if banned in low:
-            return f"distractor holds the word '{banned}'"
-    found = _BRACKETED.fullmatch(distractor) or _BARE_TAG.fullmatch(distractor) or _TAUTOLOGY.fullmatch(distractor)
-    if found is None and not _RANDOM.fullmatch(distractor):
-        return "distractor is no tautology, random string of 6 to 12 letters and digits, or bracketed tag"
-    for word in found.groups() if found else ():
-        if word and _means_something(word.lower()):
-            return f"distractor holds a word of mathematics: {word}"
-    if low in original.lower():
-        return "distractor occurs in the text"
-    if found and found.re is _TAUTOLOGY and re.search(rf"\b{found[1]}\b", original, re.IGNORECASE):
-        return f"distractor speaks of the text: {found[1]}"
-    return ""
-
-
-def _means_something(word: str) -> bool:
-    return len(word) == 1 or any(
-        word in group
-        for group in (lexicon.NUMBER_WORDS, lexicon.KEYWORDS, lexicon.UNITS - lexicon.FRAME_WORDS, lexicon.HINTS)
-    )
+_STEMS = frozenset(map(stem, KNOWN | vocabulary.SCENE | vocabulary.FIXED))
 
 
 # ---- counterfactual --------------------------------------------------------------------------------
 
 
-def _counterfactual(original: str, text: str) -> str:
+def _counterfactual(original: str, text: str, novelty: float) -> str:
     before, after = (re.findall(r"\d+|\D+", t) for t in (original, text))
     differing = [(b, a) for b, a in zip(before, after, strict=False) if b != a]
     if len(before) != len(after) or len(differing) != 1:
@@ -304,10 +278,10 @@ def _counterfactual(original: str, text: str) -> str:
     return "the answer stays the same" if changed.answer == story.answer else ""
 
 
-CHECKS: dict[str, Callable[[str, str], str]] = {
-    "paraphrase": lambda original, text: _paraphrase(original, text, 0.0),
+CHECKS: dict[str, Callable[[str, str, float], str]] = {
+    "paraphrase": _paraphrase,
     "typo_noise": _typo_noise,
-    "scenario_wrap": _scenario_wrap,
-    "irrelevant_context": _irrelevant_context,
+    "scenario_wrap": framing.scenario_wrap,
+    "irrelevant_context": lambda original, text, novelty: framing.irrelevant_context(original, text),
     COUNTERFACTUAL: _counterfactual,
 }

@@ -19,6 +19,7 @@ from tokencredit.reporting.text import fixed, listed
 TITLE = "Drift and margins"
 COLOUR, MARGIN_COLOUR = style.METHOD_STYLES["scapo"][0], style.METHOD_STYLES["mcpo"][0]
 ENOUGH = 30  # tokens of a category below which its ratio is not told in words
+FEW, MOST = 0.02, 0.8  # shares of hesitant tokens beyond which thresholds hardly tell tokens apart
 
 Data = dict[str, Any]
 
@@ -56,8 +57,18 @@ def section(entries: Sequence[Entry], out: Path) -> Section:
         paper=published,
         paper_mean=f"{published['mean']:.4f}",
         paper_unchanged=fixed(published["unchanged"]),
+        connectives=_connectives([record for _, record in records if record is not None]),
     )
     return Section(TITLE, html, tuple(files))
+
+
+def _connectives(records: Sequence[Mapping[str, Any]]) -> str:
+    """Where the discourse connectives come from."""
+    own = all(record["spec"]["analysis"]["connectives"] is None for record in records)
+    counts = listed(sorted({str(record["connectives"]) for record in records}))
+    if not records or own:
+        return f"The list of discourse connectives is our own{f' ({counts} words)' if records else ''}; the paper used 80 "
+    return f"The discourse connectives ({counts} words) come from a lexicon that the study names; the paper used 80 "
 
 
 def _published() -> Data:
@@ -79,41 +90,81 @@ def _name(entry: Entry, several: bool) -> str:
 
 def _policy(name: str, record: Mapping[str, Any]) -> Data:
     r = record["results"]
-    d, m = r["drift"], r["margin"]
     return {
         "name": name,
-        "sentence": (
-            f"{r['tokens']:,} tokens of {r['responses']:,} responses ({fixed(r['correct'])} % right). Mean drift "
-            f"{d['mean']:.4f}; {fixed(d['unchanged'])} % of tokens do not move (drift below 1e-6). {_most(r)}"
-        ),
+        "sentence": _sentence(r),
         "rows": [
             {
                 "category": c["category"],
                 "tokens": f"{c['tokens']:,}",
                 "share": fixed(c["share"], 2),
-                "mean": "–" if c["mean"] is None else f"{c['mean']:.4f}",
-                "relative": "–" if c["relative"] is None else f"{c['relative']:.2f}",
-                "span": "" if c["low"] is None else f"{c['low']:.2f} to {c['high']:.2f}",
+                "mean": _four(c["mean"]),
+                "relative": fixed(c["relative"], 2, 1.0),
+                "span": _span(c, 2),
             }
             for c in r["categories"]
         ],
-        "kinds": [
-            {"kind": k.replace("_", " "), "mean": "–" if v is None else f"{v:.4f}"} for k, v in d["kinds"].items()
+        "kinds": _kinds(r),
+        "margin": _margin_words(r["margin"]),
+    }
+
+
+def _sentence(r: Mapping[str, Any]) -> str:
+    d = r["drift"]
+    first = f"{r['tokens']:,} tokens of {r['responses']:,} responses ({fixed(r['correct'])} % right). "
+    if d["mean"] is None:
+        return f"{first}None of the problems has a reworded form, so there is no drift to tell."
+    u = d["unchanged"]
+    return (
+        f"{first}Mean drift {_four(d['mean'])} ({_span(d, 4)}). {fixed(d['exactly_zero'])} % of tokens have exactly the "
+        f"same probability under every wording, {fixed(u['mean'])} % ({_span(u, 1, 100)}) drift by less than 1e-6. "
+        f"{_most(r)}"
+    )
+
+
+def _four(value: float | None) -> str:
+    return fixed(value, 4, 1.0)
+
+
+def _span(row: Mapping[str, Any], digits: int, scale: float = 1.0) -> str:
+    """'0.12 to 0.34', or nothing."""
+    if row["low"] is None:
+        return ""
+    return f"{fixed(row['low'], digits, scale)} to {fixed(row['high'], digits, scale)}"
+
+
+def _kinds(r: Mapping[str, Any]) -> Data:
+    """Mean drift under each kind alone: over all tokens with its interval, then by category."""
+    kinds, shown = r["drift"]["kinds"], [c["category"] for c in r["categories"] if c["tokens"]]
+    return {
+        "names": [k["kind"].replace("_", " ") for k in kinds],
+        "all": [{"mean": _four(k["mean"]), "span": _span(k, 4), "tokens": f"{k['tokens']:,}"} for k in kinds],
+        "rows": [{"category": c, "values": [_four(k["categories"][c]) for k in kinds]} for c in shown],
+    }
+
+
+def _margin_words(m: Mapping[str, Any]) -> Data:
+    if m["hesitant"] < FEW:
+        verdict = "They single out almost nobody here: margin credit would be close to even credit."
+    elif m["hesitant"] > MOST:
+        verdict = "They single out most tokens here: margin credit would again be close to even."
+    else:
+        verdict = ""
+    return {
+        "mean": f"{m['mean']:.3f}",
+        "entropy": f"{m['entropy_mean']:.3f}",
+        "below": fixed(m["below"]),
+        "above": fixed(m["above"]),
+        "hesitant": fixed(m["hesitant"]),
+        "gini": f"{m['gini']:.3f}",
+        "weight_max": f"{m['weight_max']:.2f}",
+        "low": f"{m['low']:g}",
+        "high": f"{m['high']:g}",
+        "verdict": verdict,
+        "thresholds": [
+            {"share": fixed(float(q), 0), "below": f"{low:.5f}", "above": f"{high:.5f}"}
+            for q, (low, high) in m["thresholds"].items()
         ],
-        "margin": {
-            "mean": f"{m['mean']:.3f}",
-            "entropy": f"{m['entropy_mean']:.3f}",
-            "below": fixed(m["below"]),
-            "above": fixed(m["above"]),
-            "hesitant": fixed(m["hesitant"]),
-            "gini": f"{m['gini']:.2f}",
-            "weight_max": f"{m['weight_max']:.2f}",
-            "fifth": f"{m['quantiles']['0.20']:.3f}",
-            "tenth": f"{m['quantiles']['0.10']:.3f}",
-            "half": f"{m['quantiles']['0.50']:.3f}",
-            "low": f"{m['low']:g}",
-            "high": f"{m['high']:g}",
-        },
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tokencredit.analysis.plan import Plan
-from tokencredit.reporting import figures, heatmap, page, tables
+from tokencredit.reporting import figures, heatmap, overlap, page, tables, variants
 from tokencredit.reporting.answer import answer
 from tokencredit.reporting.inline import inline_svg, palette, variable
 from tokencredit.reporting.results import Results, load
@@ -38,6 +38,8 @@ def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> 
     results = load(expected, root / "analysis")
     files += heatmap.write(results.plan, root, out)
     analyses = sections(config, root, out / "figures")
+    analyses += [s for s in (variants.section(root, results.plan),) if s is not None]
+    analyses.append(overlap.section(root, results.plan.benchmark_label))
     files += [path for section in analyses for path in section.files]
     text = render(config, study, results, root, out / "figures", analyses)
     return [*files, write_text(out / "report.html", text)]

@@ -83,6 +83,9 @@ class FastEngine:
         """Take over the current weights of a transformers or peft model."""
         self.decoder.load(effective_weights(model))
 
+    def sleep(self) -> None:
+        """Nothing to give back: the cache lives within generate()."""
+
     def generate(self, requests: Sequence[Request], params: Params) -> list[Completion]:
         """One completion per request, in the requests' order."""
         if not requests:

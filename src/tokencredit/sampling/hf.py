@@ -69,6 +69,9 @@ class TransformersEngine:
         """Refer to `model` from now on."""
         self.model = model
 
+    def sleep(self) -> None:
+        """Nothing to give back: the model is the trainer's own."""
+
     def generate(self, requests: Sequence[Request], params: Params) -> list[Completion]:
         """One completion per request, in the requests' order."""
         if not requests:

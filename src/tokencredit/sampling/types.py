@@ -43,7 +43,7 @@ class Completion:
     tokens: tuple[int, ...]
     finish: str  # "stop": the last token is an EOS id | "length"
     logprobs: tuple[float, ...]
-    """Of each token, at the temperature (1 where greedy), without suppressed ids, before top-p."""
+    """Of each token, at the temperature (1 where greedy), without suppressed ids, before top-p (nan: not known)."""
 
 
 class Engine(Protocol):
@@ -60,6 +60,10 @@ class Engine(Protocol):
 
     def update(self, model: Any) -> None:
         """Take over the current weights of `model` (LoRA merged into a copy; `model` is not changed)."""
+        ...
+
+    def sleep(self) -> None:
+        """Give memory back until the next call, where the engine holds much of it and can."""
         ...
 
 

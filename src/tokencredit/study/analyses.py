@@ -33,6 +33,13 @@ class Panel(Analysis):
     shard_problems: Positive = 64
     tables: ClassVar[tuple[str, ...]] = ("panel_tokens",)
 
+    @field_validator("kinds")
+    @classmethod
+    def _distinct(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(kinds)) != len(kinds) or not kinds:
+            raise ValueError("each kind once, at least one")
+        return kinds
+
 
 class Filtered(Analysis):
     """d-filtered decoding paired with plain sampling, beside the controls that tell stability from sharpening.

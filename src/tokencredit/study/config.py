@@ -13,9 +13,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tokencredit.study.analyses import AnyAnalysis
-from tokencredit.study.base import Ints, Name, Settings, Strings, parse, unknown_name
+from tokencredit.study.base import Ints, Name, Settings, Strings, expand, parse, unknown_name
+from tokencredit.study.engines import AnyEngine
 from tokencredit.study.errors import UserError
 from tokencredit.study.methods import Method
+from tokencredit.study.origins import ImportOrigin, Origin
+from tokencredit.study.registry import Registry, filled
 from tokencredit.study.sources import ModelSource, ProblemSource
 
 SEMIFACTUAL_KINDS = ("paraphrase", "typo_noise", "scenario_wrap", "irrelevant_context")
@@ -53,11 +56,13 @@ class Model(Settings):
     prompt: Prompt = Prompt()
     adapter: Adapter = Adapter()
     dtype: Literal["float32", "bfloat16"] = "float32"
-    engine: Literal["auto", "fast", "hf"] = "auto"
+    engine: AnyEngine = "auto"
     gradient_checkpointing: bool = False
 
 
 class Benchmark(Settings):
+    """A problem set to evaluate on. One named like a set of the registry needs no source: that set is meant."""
+
     source: ProblemSource
     samples: Positive = 16
     checkpoints: Literal["all", "final"] = "all"
@@ -65,10 +70,32 @@ class Benchmark(Settings):
     label: str = ""
 
 
+class Overlap(Settings):
+    """Training problems that are also test problems: always reported, and by `drop` left out of training.
+
+    threshold: Jaccard index of word 4-grams above which two problems are one; against: benchmarks whose problems are
+    dropped (default: all of the grid; with a list, a benchmark added later changes nothing in training).
+    """
+
+    drop: bool = False
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    against: Annotated[tuple[Name, ...] | None, Field(strict=False)] = None
+
+
 class Semifactuals(Settings):
     kinds: Strings = SEMIFACTUAL_KINDS
     counterfactual: bool = False
-    origin: Literal["rules"] = "rules"
+    origin: Origin = "rules"
+
+    @property
+    def files(self) -> list[str]:
+        """Local files the perturbations are read from, expanded."""
+        return [expand(self.origin.path)] if isinstance(self.origin, ImportOrigin) else []
+
+    @field_validator("origin", mode="before")
+    @classmethod
+    def _rules(cls, value: Any) -> Any:
+        return "rules" if value == {"kind": "rules"} else value
 
     @field_validator("kinds")
     @classmethod
@@ -182,6 +209,8 @@ class Study(Settings):
     seed: Annotated[int, Field(ge=0)] = 0
     results: str = "results"
     problems: ProblemSource
+    registry: Registry = Registry()
+    overlap: Overlap = Overlap()
     semifactuals: Semifactuals = Semifactuals()
     benchmarks: dict[Name, Benchmark]
     models: dict[Name, Model]
@@ -191,6 +220,11 @@ class Study(Settings):
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
     grid: Grid
+
+    @model_validator(mode="before")
+    @classmethod
+    def _registry_sets(cls, values: Any) -> Any:
+        return filled(values)
 
 
 def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
@@ -217,6 +251,9 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
         if analysis.problems not in ("train", *study.grid.benchmarks):
             known = dict.fromkeys(("train", *study.grid.benchmarks))
             raise unknown_name("problem set", analysis.problems, known, f"{at}.problems")
+    for name in study.overlap.against or ():
+        if name not in study.grid.benchmarks:
+            raise unknown_name("benchmark", name, dict.fromkeys(study.grid.benchmarks), f"{where}: overlap.against")
     for name in study.grid.methods:
         _check_credit(study, name, f"{where}: methods.{name}.credit")
     if "base" in study.methods:

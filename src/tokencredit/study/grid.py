@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from tokencredit.study.analyses import Fidelity
 from tokencredit.study.base import expand
 from tokencredit.study.config import Study
 from tokencredit.study.errors import UserError
-from tokencredit.study.sources import FileProblems, FolderModel
+from tokencredit.study.registry import Missing, local_files, resolve
+from tokencredit.study.sources import FolderModel, ProblemSource, SyntheticProblems
 from tokencredit.study.tables import write_json
 
 
@@ -51,6 +53,15 @@ class Layout:
     @property
     def problems(self) -> str:
         return f"{self.root}/problems/train.parquet"
+
+    @property
+    def candidates(self) -> str:
+        """The training problems before those are dropped that are test problems too."""
+        return f"{self.root}/problems/candidates.parquet"
+
+    @property
+    def overlap(self) -> str:
+        return f"{self.root}/problems/overlap.parquet"
 
     @property
     def semifactuals(self) -> str:
@@ -134,12 +145,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
         return {k: v for k, v in full["methods"][method].items() if k != "label"}
 
     out: dict[str, dict[str, Any]] = {
-        "problems.train": {
-            "stage": "problems",
-            "name": "train",
-            "seed": study.seed,
-            "source": full["problems"],
-        },
+        **_training_problems(study),
         "semifactuals": {"stage": "semifactuals", "seed": study.seed, "semifactuals": full["semifactuals"]},
         "runtime": full["runtime"],
     }
@@ -149,7 +155,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             "stage": "problems",
             "name": name,
             "seed": study.seed,
-            "source": benchmark["source"],
+            "source": _source(study, study.benchmarks[name].source),
         }
         out[f"evaluate.{name}"] = {
             "stage": "evaluate",
@@ -209,6 +215,37 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
     return out
 
 
+def _source(study: Study, source: ProblemSource) -> dict[str, Any]:
+    """The source as the stage is to read it; a set of the registry that is not here stays a name."""
+    with suppress(Missing):
+        source = resolve(source, study.registry)
+    return source.model_dump(mode="json")
+
+
+def _training_problems(study: Study) -> dict[str, dict[str, Any]]:
+    """Specs of the training problems, and of the overlap with the benchmarks.
+
+    Where overlapping problems are dropped, all candidates are read first, and the training set is drawn from the rest.
+    """
+    source = _source(study, study.problems)
+    read = {"stage": "problems", "name": "train", "seed": study.seed, "source": source}
+    overlap = study.overlap.model_dump(mode="json") | {"against": list(dropped_against(study))}
+    out: dict[str, dict[str, Any]] = {"overlap": {"stage": "overlap", "overlap": overlap}}
+    if not study.overlap.drop:
+        return {"problems.train": read, **out}
+    size = None if isinstance(study.problems, SyntheticProblems) else source.get("size")
+    whole = source if isinstance(study.problems, SyntheticProblems) else source | {"size": None}
+    out["problems.candidates"] = read | {"name": "candidates", "source": whole}
+    kept = {"stage": "problems", "name": "train", "seed": study.seed, "size": size}
+    return {"problems.train": kept | {"threshold": study.overlap.threshold}, **out}
+
+
+def dropped_against(study: Study) -> tuple[str, ...]:
+    """Benchmarks whose problems are left out of training."""
+    against = study.overlap.against
+    return () if not study.overlap.drop else study.grid.benchmarks if against is None else against
+
+
 def _selected(study: Study, full: dict[str, Any]) -> dict[str, Any]:
     """The configuration without runtime, and without definitions that the grid leaves out."""
     config = {k: v for k, v in full.items() if k != "runtime"}
@@ -232,21 +269,41 @@ def write_specs(study: Study) -> Layout:
 
 def local_inputs(study: Study) -> dict[str, list[str]]:
     """Local files each problem set is read from ('train' and the benchmarks of the grid), expanded."""
-    sources = {"train": study.problems} | {n: study.benchmarks[n].source for n in study.grid.benchmarks}
-    return {n: [expand(s.path)] if isinstance(s, FileProblems) else [] for n, s in sources.items()}
+    out: dict[str, list[str]] = {}
+    for name, source in _asked(study).items():
+        try:
+            out[name] = list(local_files(resolve(source, study.registry)).values())
+        except Missing:
+            out[name] = []
+    return out
+
+
+def _asked(study: Study) -> dict[str, ProblemSource]:
+    return {"train": study.problems} | {n: study.benchmarks[n].source for n in study.grid.benchmarks}
 
 
 def check_files(study: Study) -> None:
-    """Every local file and folder that the grid needs exists; one UserError names all that do not."""
-    lost = [
-        f"{'problems' if name == 'train' else f'benchmarks.{name}.source'}.path: {path}: no such file"
-        for name, paths in local_inputs(study).items()
-        for path in paths
-        if not Path(path).is_file()
-    ]
+    """Every local file and folder that the grid needs exists, and every set of the registry is to be had.
+
+    One UserError names all that do not, what would help, and which benchmarks could still be run.
+    """
+    lost: list[str] = []
+    gone: list[str] = []
+    for name, source in _asked(study).items():
+        before, key = len(lost), "problems" if name == "train" else f"benchmarks.{name}.source"
+        try:
+            files = local_files(resolve(source, study.registry))
+        except Missing as error:
+            lost.append(f"{key}: {error}")
+            files = {}
+        lost += [f"{key}.{at}: {path}: no such file" for at, path in files.items() if not Path(path).is_file()]
+        gone += [name] if len(lost) > before else []
     for name in study.grid.models:
-        source = study.models[name].source
-        if isinstance(source, FolderModel) and not (Path(expand(source.path)) / "config.json").is_file():
-            lost.append(f"models.{name}.source.path: {expand(source.path)}: no config.json there")
+        model = study.models[name].source
+        if isinstance(model, FolderModel) and not (Path(expand(model.path)) / "config.json").is_file():
+            lost.append(f"models.{name}.source.path: {expand(model.path)}: no config.json there")
     if lost:
-        raise UserError("files of the study are missing:\n" + "\n".join(f"  - {line}" for line in lost))
+        rest = [name for name in study.grid.benchmarks if name not in gone]
+        still = f"\n  What is there would run with grid.benchmarks: [{', '.join(rest)}]"
+        still = still if rest and "train" not in gone and set(gone) - {"train"} else ""
+        raise UserError("files of the study are missing:\n" + "\n".join(f"  - {line}" for line in lost) + still)

@@ -41,6 +41,7 @@ class StopWatch:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         if self._disposable:
+            self._disposable = False  # once: a second signal must not break into the saving
             raise Interrupted
 
     @property
@@ -52,10 +53,10 @@ class StopWatch:
 
     @contextlib.contextmanager
     def disposable(self) -> Iterator[None]:
-        if self.asked:
-            raise Interrupted
         self._disposable = True
         try:
+            if self.asked:  # looked at when a signal would interrupt already, so that none falls in between
+                raise Interrupted
             yield
         finally:
             self._disposable = False

@@ -1,0 +1,37 @@
+"""Which engine samples, and what vLLM is told where it is the one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from tokencredit.study.base import Settings
+
+Positive = Annotated[int, Field(ge=1)]
+Kind = Literal["auto", "fast", "hf", "vllm"]
+
+
+class Vllm(Settings):
+    """vLLM (envs/vllm-cpu.lock.txt, envs/gpu.lock.txt). `engine: vllm` takes every default."""
+
+    kind: Literal["vllm"] = "vllm"
+    handover: Literal["auto", "merged", "adapter"] = "auto"
+    """How LoRA reaches the engine: merged into its weights, or as an adapter beside them. auto: merged on a CPU, where
+    adapters take several times as long, and adapter on a GPU, where merging would round it to bfloat16."""
+    max_context: Positive | None = None  # prompt and response, tokens; None: what the model allows
+    rows: Positive = 256  # samples in flight
+    cache_gb: Annotated[float, Field(gt=0)] | None = None  # key-value cache; None: 1 on a CPU, by gpu_share on a GPU
+    gpu_share: Annotated[float, Field(gt=0, le=1)] = 0.4  # of the GPU's memory, the engine's weights included
+    tensor_parallel: Positive = 1  # GPUs that share one copy of the model
+    sleep: bool = True  # on a GPU: give the memory back while the trainer scores and updates
+    alarm: Annotated[float, Field(gt=0)] | None = None
+    """A hand-over fails where the mean |difference| of the engine's and the model's log-probabilities on its probe
+    passes this. None: 0.001 in float32, 0.2 in bfloat16."""
+
+
+def _tag(value: Any) -> str:
+    return "name" if isinstance(value, str) else "settings"
+
+
+AnyEngine = Annotated[Annotated[Kind, Tag("name")] | Annotated[Vllm, Tag("settings")], Discriminator(_tag)]
