@@ -23,13 +23,13 @@ from tokencredit.study.files import overlay, read_yaml
 from tokencredit.study.provenance import code_hash
 from tokencredit.tracking import EventLog
 
+OWN = overlay(SMALL, {"analyses": {"panel": {"problems": "noop", "policies": ["base", "grpo"]}}})
+OWN["grid"] = {**OWN["grid"], "analyses": ["panel"]}
 MCPO = "train.scratch.mcpo.seed1"
 
 
 def study(**changes: Any) -> Any:
-    settings = overlay(read_yaml(ROOT / "config.yaml"), SMALL)
-    settings = overlay(settings, {"analyses": {"panel": {"problems": "noop"}}, "grid": {"analyses": ["panel"]}})
-    return load_study(overlay(settings, changes))
+    return load_study(overlay(overlay(read_yaml(ROOT / "config.yaml"), OWN), changes))
 
 
 def digest(path: Path) -> str:
@@ -163,7 +163,7 @@ def test_a_damaged_record_is_stale(finished: Path, root: Path) -> None:
 
 def test_text_and_page(finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(finished)
-    config = copy.deepcopy(SMALL)
+    config = copy.deepcopy(OWN)
     config["methods"]["mcpo"] = {"credit": [{"kind": "margin", "low": 0.3, "high": 0.8}]}
     Path("study.yaml").write_text(yaml.safe_dump(config))
     assert main(["status", "study.yaml", "--base", str(ROOT / "config.yaml"), "--html", "status.html"]) == 0
@@ -173,7 +173,7 @@ def test_text_and_page(finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert row.split() == ["train", "6", ".", ".", ".", "2", "."]
     page = Path("status.html").read_text()
     assert page.count("title='1 stale: settings differ") == 2
-    assert page.count("title='1 done'") == 6
+    assert page.count("title='1 done'") == 6 + 2  # training runs, and the panels of the base and of GRPO
     for name in ("http://", "https://", "<script"):
         assert name not in page
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.problems.llm_server import Answer, Asked, Server, good, good_texts
+from tests.problems.llm_server import Answer, Asked, Script, Server, good, good_texts
 from tokencredit.problems import synthetic
 from tokencredit.problems.llm import make_llm
 from tokencredit.problems.llm_client import Reply, ReplyLog, request_key
@@ -31,7 +31,6 @@ from tokencredit.study.tables import read_table, write_table
 LATEX = "Let $\\frac{a}{b} \\times \\theta = 3$ and \\(\\nu \\neq 4\\).\nFind the value of \\begin{matrix} 1 \\\\ 2 \\end{matrix} times $\\beta$."
 PROBLEMS = synthetic.generate("train", 12, seed=3)
 SECRET = "sk-very-secret-0815"
-Script = Callable[[Asked], Answer]
 
 
 def problem(text: str, answer: str = "12") -> dict[str, Any]:
@@ -332,11 +331,7 @@ def stage_files(folder: Path, url: str, **more: Any) -> tuple[Path, Path]:
     """Spec and problems of the stage, as the workflow writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     origin = settings(url, concurrency=2, key_env="OWN_KEY", **more).model_dump(mode="json")
-    spec = {
-        "stage": "semifactuals",
-        "seed": 5,
-        "semifactuals": {"kinds": list(SEMIFACTUAL), "counterfactual": False, "origin": origin},
-    }
+    spec = {"stage": "semifactuals", "seed": 5, "semifactuals": {"kinds": list(SEMIFACTUAL), "origin": origin}}
     (folder / "spec.json").write_text(json.dumps(spec))
     write_table("problems", PROBLEMS, folder / "problems.parquet")
     return folder / "spec.json", folder / "problems.parquet"
@@ -353,7 +348,7 @@ def command(folder: Path, spec: Path, problems: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_kill_and_resume(tmp_path: Path, how: signal.Signals) -> None:
+def test_kill_and_resume(tmp_path: Path, how: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed in the middle and started again: nothing is asked twice, and every byte is as if nothing had happened."""
     environment = os.environ | {"OWN_KEY": SECRET, "OMP_NUM_THREADS": "1"}
     slow = lambda asked: Answer(**(good(asked).__dict__ | {"delay": 0.15}))  # noqa: E731
@@ -374,7 +369,7 @@ def test_kill_and_resume(tmp_path: Path, how: signal.Signals) -> None:
         resumed = server.asked[before:]
         assert not {request_key(a.body) for a in resumed} & known
         assert len(resumed) == len(PROBLEMS) - len(known)
-        os.environ["OWN_KEY"] = SECRET
+        monkeypatch.setenv("OWN_KEY", SECRET)
         spec = json.loads(files[0].read_text())
         build_semifactuals(spec, files[1], tmp_path / "whole.parquet", tmp_path / "whole.json", tmp_path / "other")
     assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "s.parquet").read_bytes()

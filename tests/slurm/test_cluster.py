@@ -23,6 +23,7 @@ import yaml
 from tests.slurm import cluster
 from tests.workflow.conftest import ROOT
 from tests.workflow.test_end_to_end import digests
+from tokencredit.cli import main
 from tokencredit.study.tables import read_json
 
 pytestmark = [
@@ -149,6 +150,18 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.2)
+
+
+def test_the_doctor_knows_this_cluster(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, env[name])
+    assert main(["doctor", "--profile", str(ROOT / "workflow/profiles/slurm")]) == 0
+    out = capsys.readouterr().out
+    for line in ("slurm-status-command: squeue ", "slurm-no-account: true", "<<: &device {gpu: 1}"):
+        assert line in out
+    assert "64000 MB, 1 GPUs; a node of partition low gives at most 4 CPUs" in out or "can be given" in out
 
 
 def test_a_disturbed_study_on_the_cluster_gives_the_bytes_of_a_local_run(env: dict[str, str], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.training.conftest import study
 from tokencredit.study import load_study, specs
 from tokencredit.study.provenance import file_digest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # on a busy machine
 ROLLOUTS = 16
 KB = 1024
 SAME = ("metrics.parquet", "rollouts.parquet", "step4/model.safetensors", f"step{2 * ROLLOUTS}/model.safetensors")

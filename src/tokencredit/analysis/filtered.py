@@ -55,6 +55,7 @@ from tokencredit.training.stop import Interrupted, StopWatch
 log = logging.getLogger(__name__)
 
 TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-24, 5))  # 1/64 to 2: where the clean entropy is noted
+OWN_ENGINES = ("auto", "fast", "hf")  # others show no probabilities of all candidates
 SHOWN_TOKENS = 12  # most rejected tokens kept in the record
 
 Row = dict[str, Any]
@@ -94,7 +95,7 @@ def analyse(
     engine = make_engine(
         opened.folder,
         weights=read_weights(opened),
-        kind=model["engine"],
+        kind=model["engine"] if model["engine"] in OWN_ENGINES else "auto",
         device=runtime.device,
         dtype=model["dtype"],
     )

@@ -118,8 +118,8 @@ FIXED = _words(
     "true false "
     "coin coins die dice card cards deck suit suits heart hearts spade spades diamond diamonds ace aces king kings "
     "queen queens jack jacks head heads tail tails vowel vowels consonant consonants letter letters alphabet "
-    "word words rook rooks bishop bishops knight knights pawn pawns board leg legs wheel wheels boy boys girl girls man "
-    "men woman women male female mother father son daughter brother brothers sister sisters child children "
+    "word words rook rooks bishop bishops knight knights pawn pawns board leg legs wheel wheels boy boys girl girls "
+    "man men woman women male female mother father son daughter brother brothers sister sisters child children "
     "twin twins parent parents red blue green yellow white black orange purple brown pink grey gray gold silver "
     "accept accepts reject rejects agree disagree alive dead day night winter summer"
 )

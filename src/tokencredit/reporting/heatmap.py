@@ -32,7 +32,7 @@ SHADES = {
 LETTERS = {"credit": "ck", "effect": "ef", "drift": "d", "hesitation": "h", "entropy": "n"}  # of classes: up, down
 NUMBERS = ("credit", "effect", "drift", "margin", "entropy", "p")
 LEVELS = 12  # of a shade between nothing and its full colour
-PAGE = 200_000  # tokens of one page; beyond it every answer is cut at the same length, and says so
+PAGE = 120_000  # tokens of one page; beyond it every answer is cut at the same length, and says so
 # controls that turn the reading direction, and others without a shape
 UNSEEN = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
@@ -115,12 +115,12 @@ def longest(lengths: Sequence[int], room: int) -> int:
 
 
 def level(number: float, full: float) -> int:
-    """0 for nothing, else 1 .. LEVELS; full at the scale's end and beyond.
+    """0 for next to nothing, up to LEVELS at the scale's end and beyond.
 
     >>> level(0.0, 2.0), level(0.001, 2.0), level(-1.0, 2.0), level(9.0, 2.0)
-    (0, 1, 6, 12)
+    (0, 0, 6, 12)
     """
-    return min(LEVELS, math.ceil(abs(number) / full * LEVELS))
+    return min(LEVELS, round(abs(number) / full * LEVELS))
 
 
 def rules(shade: str) -> list[str]:

@@ -192,7 +192,8 @@ def _measured(p: Plan, folder: Path, texts: Texts) -> Chapter:
     chapter = Chapter(
         f"What each position did, and who credits it: {_policy(p, folder)}",
         "Effect: how much the chance of a right answer changed with the token, by continuations sampled before and "
-        "after it. Under it every method's credit for the same answer. Shown are the answers with the largest effects.",
+        "after it, shaded on a scale of its own. Under it every method's credit for the same answer. Shown are the "
+        "answers with the largest effects.",
     )
     keys = ("problem_id", "sample")
     tokens = Tokens("fidelity_tokens", folder / "fidelity_tokens.parquet", keys, ("effect",))

@@ -302,6 +302,7 @@ def check_files(study: Study) -> None:
         model = study.models[name].source
         if isinstance(model, FolderModel) and not (Path(expand(model.path)) / "config.json").is_file():
             lost.append(f"models.{name}.source.path: {expand(model.path)}: no config.json there")
+    lost += [f"semifactuals.origin.path: {p}: no such file" for p in study.semifactuals.files if not Path(p).is_file()]
     if lost:
         rest = [name for name in study.grid.benchmarks if name not in gone]
         still = f"\n  What is there would run with grid.benchmarks: [{', '.join(rest)}]"
