@@ -36,7 +36,8 @@ def test_a_seed_adds_its_cells_only(settings: dict[str, Any]) -> None:
 
 def test_thresholds_touch_their_method_only(settings: dict[str, Any]) -> None:
     got = touched(settings, lambda s: s["methods"]["mcpo"]["credit"][0].update(low=0.3))
-    assert got == {"report", *(f"train.scratch.mcpo.seed{i}" for i in range(3))}
+    runs = {f"train.scratch.mcpo.seed{i}" for i in range(3)}
+    assert got == {"report", "analysis.fidelity.scratch", *runs}, "fidelity scores every method's credit"
 
 
 def test_swapping_two_values_is_seen(settings: dict[str, Any]) -> None:
