@@ -33,8 +33,9 @@ def go(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:  #
     monkeypatch.setattr(panel, "Grader", FakeGrader)
 
     def run(root: Path, **more: Any) -> Path:
-        files = (inputs / n for n in ("base.json", "problems.parquet", "semifactuals.parquet"))
-        panel.analyse(spec(**more), *files, root / "out", root / "state", Runtime(device="cpu"), Events())
+        base, problems, texts = (inputs / n for n in ("base.json", "problems.parquet", "semifactuals.parquet"))
+        runtime = Runtime(device="cpu")
+        panel.analyse(spec(**more), base, problems, texts, root / "out", root / "state", runtime, Events())
         return root / "out"
 
     return run
@@ -58,7 +59,8 @@ def test_a_killed_panel_goes_on_where_it_was(
     go: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = (go(tmp_path / "whole") / "panel_tokens.parquet").read_bytes()
-    work, done = panel.Parts._work, []
+    done: list[int] = []
+    work = panel.Parts._work
 
     def dies(self: Any, *args: Any) -> Any:
         if len(done) == 2:
@@ -79,3 +81,17 @@ def test_a_killed_panel_goes_on_where_it_was(
 def test_a_kind_that_nobody_has_is_said(go: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no valid perturbation of kind counterfactual"):
         go(tmp_path, kinds=["typo_noise", "counterfactual"])
+
+
+def test_a_lexicon_is_part_of_what_a_panel_stands_on(go: Callable[..., Path], tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.xml"
+    path.write_text('<l><entry><orths><orth><part type="single">albeit</part></orth></orths></entry></l>')
+    record = read_json(go(tmp_path, connectives=str(path)) / "record.json")
+    assert record["connectives"] == 1
+    assert str(path) in record["provenance"]["inputs"]
+
+
+@pytest.mark.parametrize("kinds", [[], ["paraphrase", "paraphrase"]])
+def test_each_kind_once_at_least_one(kinds: list[str]) -> None:
+    with pytest.raises(UserError, match="each kind once"):
+        spec(kinds=kinds)

@@ -105,7 +105,18 @@ def test_effect_and_credit_stand_under_each_other(tmp_path: Path) -> None:
     folder = tmp_path / "analyses" / "fid" / "tiny" / "base" / "seed0" / "step0"
     effects = {("p1", 0): [0.1, 0.0], ("p1", 1): [0.5, -0.4], ("p2", 0): [0.0, 0.3]}
     same = dict.fromkeys(
-        ("moved", "planted", "value", "value_bound", "se", "variance", "bound", "effect_first", "effect_second", "drawn")
+        (
+            "moved",
+            "planted",
+            "value",
+            "value_bound",
+            "se",
+            "variance",
+            "bound",
+            "effect_first",
+            "effect_second",
+            "drawn",
+        )
     )
     rows = [
         {

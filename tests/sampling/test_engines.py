@@ -159,9 +159,13 @@ def test_non_finite_weights_stop_sampling(kind: str) -> None:
     engine = make_engine(engine_model, kind=VLLM if vllm else kind)
     with torch.no_grad():
         engine_model.lm_head.weight[7] = torch.nan
-    with pytest.raises(FloatingPointError):
+
+    def hand_over_and_sample() -> None:
         engine.update(engine_model)
         engine.generate(requests(), Params(max_tokens=3))
+
+    with pytest.raises(FloatingPointError):
+        hand_over_and_sample()
 
 
 @ours

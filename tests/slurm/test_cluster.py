@@ -2,7 +2,7 @@
 
 The head process is killed and started again; one training job is cancelled; the other one runs into its time limit.
 The results must be those of an undisturbed local run, byte for byte. Trainers are stopped (SIGSTOP) where something is
-to happen to them midway, so that nothing hangs on how fast they are. About four minutes on two cores.
+to happen to them midway, so that nothing hangs on how fast they are.
 """
 
 from __future__ import annotations

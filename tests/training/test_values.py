@@ -119,7 +119,7 @@ def true_values(picked: Sequence[tuple[tuple[int, ...], str]], chain: np.ndarray
 
 
 PICKED = every_response()[3::37]
-REPEATS = 160
+REPEATS = 120
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ class Redraw:
         """response: of each token."""
         self.response = np.unique(response, return_inverse=True)[1]
         self.size = int(self.response.max()) + 1 if len(response) else 0
-        self.draws = np.zeros((RESAMPLES, 0))  # how often each response is drawn: [RESAMPLES, responses]
+        self.draws: np.ndarray = np.zeros((RESAMPLES, 0))  # how often each response is drawn: [RESAMPLES, responses]
         if self.size:
             share = np.full(self.size, 1 / self.size)
             self.draws = np.random.default_rng(seed).multinomial(self.size, share, RESAMPLES)

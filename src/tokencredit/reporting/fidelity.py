@@ -149,7 +149,8 @@ def _policy(name: str, record: Mapping[str, Any], entry: Entry) -> Policy:
 def _shown(p: Policy) -> dict[str, Any]:
     rows = [_line(p, g[0], p.label(g), "constant" if p.constant(g) else "") for g in p.groups]
     rows += [_line(p, key, label, "signal") for key, label in SIGNALS.items() if p.at(key, "rank")]
-    rows += [_line(p, key, label, "reference") for key, label in REFERENCES.items()]
+    shown = [k for k in REFERENCES if k != "reference:uniform" or len(p.varied) == len(p.groups)]
+    rows += [_line(p, key, REFERENCES[key], "reference") for key in shown]
     apart = [(p.label(g), g[0]) for g in p.varied] + [(label, key) for key, label in SIGNALS.items()]
     counts = p.record["counts"]
     return {

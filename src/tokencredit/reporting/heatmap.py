@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from tokencredit.analysis.plan import Plan
 from tokencredit.reporting.heatmap_sources import Chapter, Response, Row, chapters
@@ -34,7 +33,9 @@ NUMBERS = ("credit", "effect", "drift", "margin", "entropy", "p")
 LEVELS = 12  # of a shade between nothing and its full colour
 PAGE = 120_000  # tokens of one page; beyond it every answer is cut at the same length, and says so
 # controls that turn the reading direction, and others without a shape
-UNSEEN = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+UNSEEN = re.compile(
+    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
+)
 
 
 def names(p: Plan) -> list[str]:

@@ -148,8 +148,8 @@ def _frozen(p: Plan, folders: Sequence[Path], texts: Texts) -> list[Chapter]:
     for name, of in panels.items():
         chapter = Chapter(
             "How frozen policies wrote",
-            f"One answer of each policy to the same problem (analysis {name}). There is no credit here: shade by drift, "
-            "hesitation or entropy. Under each kind of rewording the numbers tell its own drift.",
+            f"One answer of each policy to the same problem (analysis {name}). There is no credit here: shade by "
+            "drift, hesitation or entropy. A token's numbers also tell its drift under each kind of rewording.",
         )
         tables = {f: Tokens("panel_tokens", f / "panel_tokens.parquet", ("problem_id",), ("correct",)) for f in of}
         outcomes: dict[Key, Key] = {}  # problem -> which policies were right, of those that all policies answered

@@ -64,11 +64,11 @@ def section(entries: Sequence[Entry], out: Path) -> Section:
 
 def _connectives(records: Sequence[Mapping[str, Any]]) -> str:
     """Where the discourse connectives come from."""
-    own = all(record["spec"]["analysis"]["connectives"] is None for record in records)
     counts = listed(sorted({str(record["connectives"]) for record in records}))
-    if not records or own:
-        return f"The list of discourse connectives is our own{f' ({counts} words)' if records else ''}; the paper used 80 "
-    return f"The discourse connectives ({counts} words) come from a lexicon that the study names; the paper used 80 "
+    told = f" ({counts} words)" if records else ""
+    if all(record["spec"]["analysis"]["connectives"] is None for record in records):
+        return f"The list of discourse connectives is our own{told}"
+    return f"The discourse connectives{told} come from a lexicon that the study names"
 
 
 def _published() -> Data:
@@ -116,8 +116,8 @@ def _sentence(r: Mapping[str, Any]) -> str:
         return f"{first}None of the problems has a reworded form, so there is no drift to tell."
     u = d["unchanged"]
     return (
-        f"{first}Mean drift {_four(d['mean'])} ({_span(d, 4)}). {fixed(d['exactly_zero'])} % of tokens have exactly the "
-        f"same probability under every wording, {fixed(u['mean'])} % ({_span(u, 1, 100)}) drift by less than 1e-6. "
+        f"{first}Mean drift {_four(d['mean'])} ({_span(d, 4)}). {fixed(d['exactly_zero'])} % of tokens have exactly "
+        f"the same probability under every wording, {fixed(u['mean'])} % ({_span(u, 1, 100)}) drift by less than 1e-6. "
         f"{_most(r)}"
     )
 

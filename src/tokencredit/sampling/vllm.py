@@ -23,8 +23,8 @@ from torch import Tensor
 
 from tokencredit.model.checkpoint import read_safetensors
 from tokencredit.sampling.handover import Gap, probe
-from tokencredit.sampling.types import Completion, Params, Request, check_requests
-from tokencredit.sampling.vllm_start import Adapters, Handover, start
+from tokencredit.sampling.types import Completion, Params, Request, Unsupported, check_requests
+from tokencredit.sampling.vllm_start import Adapters, Handover, end, start
 from tokencredit.sampling.weights import effective_weights, plain
 from tokencredit.study.engines import Vllm
 from tokencredit.study.errors import UserError
@@ -59,6 +59,10 @@ class VllmEngine:
         self.handover = Handover(self.llm, Path(self.folder.name), settings)
         if not rank:
             self.handover.weights(weights)
+        try:
+            self.generate([Request((0,), 0)], Params(max_tokens=1))
+        except RuntimeError as error:  # a shape it has no kernel for shows at the first step only
+            raise Unsupported(f"engine vllm cannot run {config['architectures'][0]}: {error}") from error
 
     @classmethod
     def from_folder(
@@ -104,8 +108,8 @@ class VllmEngine:
             self.asleep = True
 
     def close(self) -> None:
-        """Free the model and its files; the engine cannot be used afterwards."""
-        self.llm.llm_engine.engine_core.shutdown()
+        """The engine cannot be used afterwards. Memory is freed with the last engine of the process."""
+        end(self.llm)
         self.folder.cleanup()
 
     def generate(self, requests: Sequence[Request], params: Params) -> list[Completion]:

