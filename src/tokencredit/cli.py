@@ -7,18 +7,19 @@ to leave, run it again to go on. Nothing heavy is imported before the command is
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokencredit import tools
 from tokencredit.study.errors import UserError
+from tokencredit.tools import read_object
 
 if TYPE_CHECKING:
     from tokencredit.study.config import Runtime
@@ -88,34 +89,38 @@ def _parser() -> argparse.ArgumentParser:
     stage("aggregate", _aggregate, "Turn samples and metrics into the study's tables.", "out")
     stage("report", _report, "Tables, figures and the report page.", "out")
 
-    check = command("check", _check, "Validate a study and print its grid; runs nothing.")
+    check = command("check", tools.check, "Validate a study and print its grid; runs nothing.")
     check.add_argument("file", nargs="*", type=Path, help="study files, laid over config.yaml in turn")
     check.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
 
-    status = command("status", _status, "What of each study is done, running, failed, stale or missing, and why.")
+    status = command("status", tools.status, "What of each study is done, running, failed, stale or missing, and why.")
     status.add_argument("file", nargs="*", type=Path, help="study files, each laid over config.yaml")
     status.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
     status.add_argument("--html", type=Path, help="also write a page with the grids")
     status.add_argument("--all", action="store_true", help="name every job that is not done")
 
-    doctor = command("doctor", _doctor, "What this SLURM cluster needs: lines for the profile, and requests too large.")
+    doctor = command(
+        "doctor", tools.doctor, "What this SLURM cluster needs: lines for the profile, and requests too large."
+    )
     doctor.add_argument("--profile", type=Path, default=Path("workflow/profiles/slurm"), help="the profile to check")
 
-    track = command("track", _track, "Bring a study's event logs into its MLflow store.")
+    track = command("track", tools.track, "Bring a study's event logs into its MLflow store.")
     track.add_argument("action", choices=["sync"])
     track.add_argument("--results", type=Path, required=True, help="results/STUDY")
     track.add_argument("--receipt", type=Path, help="write what was done here; a store that is down is no failure")
     track.add_argument("--log", type=Path)
 
-    benchmarks = command("benchmarks", _benchmarks, "List the registry of public sets, and which are to be had here.")
+    benchmarks = command(
+        "benchmarks", tools.benchmarks, "List the registry of public sets, and which are to be had here."
+    )
     benchmarks.add_argument("names", nargs="*", help="sets to check (default: all)")
     benchmarks.add_argument("--folder", default="${TOKENCREDIT_SHARED}/data", help="of files (default: %(default)s)")
     benchmarks.add_argument("--check", action="store_true", help="load what lies in the folder, and check it")
 
-    docs = command("docs", _docs, "Write the parts of README and docs/ that are made from the code.")
+    docs = command("docs", tools.docs, "Write the parts of README and docs/ that are made from the code.")
     docs.add_argument("--root", type=Path, default=Path(), help="folder of the repository")
 
-    credit = command("credit", _credit, "Work out a method on a batch written by hand: credit, losses, gradient.")
+    credit = command("credit", tools.credit, "Work out a method on a batch written by hand: credit, losses, gradient.")
     credit.add_argument("method", help="a method of the study")
     credit.add_argument("batch", help="JSON file: old, new, mask, rewards, groups, ...; - for standard input")
     credit.add_argument("--study", type=Path, nargs="*", default=[], help="study files, laid over config.yaml in turn")
@@ -125,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="change a setting: objective.low=0.1, advantage.ddof=0, or of a credit by its kind: margin.strength=0.5",
     )  # fmt: skip
 
-    grade = command("grade", _grade, "Grade a JSONL file of cases (gold, response, kind); one verdict a line.")
+    grade = command("grade", tools.grade, "Grade a JSONL file of cases (gold, response, kind); one verdict a line.")
     grade.add_argument("file", help="cases, or - for standard input")
     grade.add_argument("--output", type=Path, help="JSONL file for the verdicts (default: standard output)")
     grade.add_argument("--workers", type=int, default=2, help="worker processes")
@@ -149,10 +154,10 @@ def _stage(args: argparse.Namespace, work: Callable[..., None]) -> None:
     from tokencredit.tracking import EventLog
     from tokencredit.tracking.live import Live
 
-    spec = _read_json(args.spec)
+    spec = read_object(args.spec)
     if args.results is None and args.spec.parent.name == "cells":
         args.results = args.spec.parent.parent
-    runtime = parse(Runtime, _read_json(args.runtime) if args.runtime else {}, str(args.runtime))
+    runtime = parse(Runtime, read_object(args.runtime) if args.runtime else {}, str(args.runtime))
     _environment(runtime.threads)
     job = f"{args.command}.{args.cell or 'all'}"
     with ExitStack() as stack:
@@ -221,7 +226,7 @@ def _recorded(log: Any, record: Path, *files: Path) -> None:
     """Log a stage's record: its seconds and counts as metrics, itself and the files as artifacts."""
     from tokencredit.tracking import flatten
 
-    content = _read_json(record)
+    content = read_object(record)
     for part in ("seconds", "counts", "grader"):  # a slash makes a section of the run's page
         numbers = flatten({part: content.get(part, {})})
         log.metrics({k.replace(".", "/", 1): v for k, v in numbers.items() if isinstance(v, int | float)})
@@ -305,132 +310,8 @@ def _root(args: argparse.Namespace) -> Path:
 
 def _weights(log: Any, record: Path, folder: str = "") -> None:
     """Name weights by path and digest; they are never copied into the store."""
-    for name in _read_json(record).get("files", {}):
+    for name in read_object(record).get("files", {}):
         log.artifact(record.parent / name, str(Path(folder) / name), link=True)
-
-
-# --- tools ------------------------------------------------------------------------------------------------------
-
-
-def _check(args: argparse.Namespace) -> None:
-    from tokencredit.study import cells, check_files, evaluations, layout, load_study
-    from tokencredit.study.files import overlay, read_yaml
-
-    settings = read_yaml(args.base)
-    for path in args.file:
-        settings = overlay(settings, read_yaml(path))
-    study = load_study(settings, str(args.file[-1] if args.file else args.base))
-    check_files(study)
-    grid = study.grid
-    print(f"{study.study}: {study.title}".rstrip(": "))
-    for name in ("models", "methods", "seeds", "benchmarks", "analyses"):
-        print(f"  {name:<11}{' '.join(str(v) for v in getattr(grid, name))}".rstrip())
-    print(f"  {'training':<11}{len(cells(study))} runs of {study.training.steps} steps")
-    print(f"  {'evaluation':<11}{sum(1 for _ in evaluations(study))} of a checkpoint on a benchmark")
-    print(f"  {'results':<11}{layout(study).root}")
-
-
-def _status(args: argparse.Namespace) -> None:
-    from tokencredit.grid.status import look
-    from tokencredit.grid.status_page import page, text
-    from tokencredit.study import load_study
-    from tokencredit.study.files import overlay, read_yaml
-    from tokencredit.study.tables import write_text
-
-    settings, found = read_yaml(args.base), []
-    for path in args.file or [None]:
-        study = load_study(overlay(settings, read_yaml(path)) if path else settings, str(path or args.base))
-        found.append(look(study))
-        print(text(found[-1], 0 if args.all else 10))
-    if args.html:
-        write_text(args.html, page(found))
-
-
-def _doctor(args: argparse.Namespace) -> None:
-    from tokencredit.grid.doctor import examine
-
-    print("\n".join(examine(args.profile)))
-
-
-def _track(args: argparse.Namespace) -> None:
-    from tokencredit.console import Console
-    from tokencredit.study.tables import write_json
-    from tokencredit.tracking.store import StoreError, shown, store_uri
-    from tokencredit.tracking.sync import Receipt, sync
-
-    with ExitStack() as stack:
-        if args.log:
-            stack.enter_context(Console(args.log, "track"))
-        try:
-            receipt = sync(args.results)
-        except StoreError as error:
-            receipt = Receipt(shown(store_uri(args.results)), errors=[str(error)])
-        for line in receipt.errors:
-            print(f"warning: tracking: {line}", file=sys.stderr)
-        print(
-            f"tracking: {receipt.runs} runs in {receipt.store} ({receipt.created} new, {receipt.updated} grown, "
-            f"{receipt.remade} remade, {receipt.unchanged} unchanged)",
-            file=sys.stderr,
-        )
-    if args.receipt:
-        write_json(args.receipt, receipt.as_json())
-    elif receipt.errors:
-        raise UserError("not everything was written; see the warnings, and call it again when the store is up")
-
-
-def _benchmarks(args: argparse.Namespace) -> None:
-    from tokencredit.problems.registry import checked, listing
-
-    for line in checked(args.folder, args.names) if args.check or args.names else listing(args.folder):
-        print(line, flush=True)
-
-
-def _docs(args: argparse.Namespace) -> None:
-    from tokencredit.docs import pages
-    from tokencredit.study.tables import write_text
-
-    for path, text in pages(args.root).items():
-        write_text(path, text)
-
-
-def _credit(args: argparse.Namespace) -> None:
-    from tokencredit.credit.by_hand import compute
-    from tokencredit.study.base import parse, unknown_name
-    from tokencredit.study.files import overlay, read_yaml
-    from tokencredit.study.methods import Method, with_params
-
-    settings = read_yaml(args.base)
-    for path in args.study:
-        settings = overlay(settings, read_yaml(path))
-    methods = settings.get("methods", {})
-    if args.method not in methods:
-        raise unknown_name("method", args.method, methods, str(args.study[-1] if args.study else args.base))
-    method = parse(Method, with_params(methods[args.method] or {}, args.param), f"method {args.method}")
-    print(json.dumps(compute(method, _read_json(args.batch), str(args.batch)), indent=1, allow_nan=False))
-
-
-def _grade(args: argparse.Namespace) -> None:
-    from tokencredit.grading.command import grade_file
-    from tokencredit.study.tables import replacing
-
-    with (
-        replacing(args.output) if args.output else nullcontext() as path,
-        open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
-    ):
-        counts = grade_file(args.file, out, args.workers, not args.no_library, args.timeout)
-    print(" ".join(f"{name}={number}" for name, number in sorted(counts.items())), file=sys.stderr)
-
-
-def _read_json(path: Path | str) -> Json:
-    try:
-        content = json.loads(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: not a JSON object")
-    return content
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def longest(lengths: Sequence[int], room: int) -> int:
     """The largest length at which answers of these lengths, each cut there, fit into `room` tokens.
 
     >>> longest([10, 200, 300], 500), longest([10, 20], 500)
-    (245, 20)
+    (290, 20)
     """
     left, cap = room, 0
     for i, length in enumerate(sorted(lengths)):
