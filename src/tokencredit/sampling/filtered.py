@@ -33,7 +33,8 @@ from tokencredit.sampling.types import Engine, Params, Request, check_requests
 from tokencredit.study.errors import UserError
 from tokencredit.study.seeds import derive
 
-LOGITS_AT_ONCE = 1 << 24  # rows x vocabulary
+LOGITS_AT_ONCE = {"cpu": 1 << 20}  # rows x vocabulary; few, so that what is made of them stays in the cache
+LOGITS_AT_ONCE_ELSEWHERE = 1 << 27
 PLAIN = Params(max_tokens=1)
 
 
@@ -162,7 +163,8 @@ class _Run:
     def _choose(self, hidden: Tensor, first: int) -> None:
         """Draw the next token of responses first..n-1 from hidden [rows W, ...], note it, let finished ones go."""
         width, vocab = self.lanes.width, self.lanes.vocab
-        size = max(1, LOGITS_AT_ONCE // (width * vocab))
+        limit = LOGITS_AT_ONCE.get(self.lanes.device.type, LOGITS_AT_ONCE_ELSEWHERE)
+        size = max(1, limit // (width * vocab))
         for start in range(first, len(self.live), size):
             rows = list(range(start, min(start + size, len(self.live))))
             part = hidden[(start - first) * width : (start - first + len(rows)) * width]

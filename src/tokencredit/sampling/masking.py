@@ -78,16 +78,17 @@ def random_mask(probabilities: Tensor, budget: Tensor, keys: Tensor, keep: Tenso
 
 def masked_mass(probabilities: Tensor, mask: Tensor) -> Tensor:
     """Probability that the mask takes, [n] float64. Sums of float32 numbers in float64: equal sets, equal sums."""
-    return (probabilities.double() * mask).sum(-1)
+    return (probabilities * mask).sum(-1, dtype=torch.float64)
 
 
 def entropies(logprobs: Tensor, probabilities: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Entropy [n] of the clean distribution, and of the rest renormalised: log Z - (1/Z) sum p log p over the rest
     with Z its mass; nats, float64. logprobs, probabilities, mask [n, V]."""
-    each = torch.where(probabilities > 0, probabilities * logprobs, 0.0).double()
-    rest = (probabilities.double() * ~mask).sum(-1)
+    each = (probabilities * logprobs).masked_fill_(probabilities == 0, 0.0)
+    left = ~mask
+    rest, kept = ((x * left).sum(-1, dtype=torch.float64) for x in (probabilities, each))
     # rounding may leave a lone candidate at -1e-17
-    return -each.sum(-1), (rest.log() - (each * ~mask).sum(-1) / rest).clamp_(min=0.0)
+    return -each.sum(-1, dtype=torch.float64), (rest.log() - kept / rest).clamp_(min=0.0)
 
 
 def tempered_entropies(logits: Tensor, temperatures: Sequence[float]) -> Tensor:
