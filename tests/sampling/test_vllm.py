@@ -25,9 +25,9 @@ SUITE = ["test_engines.py", "test_model_traps.py", "test_vllm_inside.py"]
 
 @pytest.mark.slow
 def test_suite_in_its_environment(root: Path) -> None:
-    python = root / os.environ.get("TOKENCREDIT_VLLM_VENV", ".venv-vllm") / "bin" / "python"
-    if not python.exists():
+    if not (root / ".venv-vllm" / ".product").exists():
         pytest.skip("no .venv-vllm: make it with 'make env-vllm'")
+    python = root / ".venv-vllm" / "bin" / "python"
     environment = {**os.environ, "TOKENCREDIT_VLLM": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_CI_ENV": "1"}
     command = [
         str(python),

@@ -98,7 +98,7 @@ def test_interrupted_as_a_user_does(ready: Site, whole: Site, tmp_path: Path) ->
     with site.call(target("grpo")) as call:
         checkpoints(site, call)
         assert int(call.text.split("goes on from the checkpoint of step ")[1].split()[0]) >= step
-        with held(call), site.call(target("scapo")) as second:
+        with held(call), site.call(target("grpo")) as second:
             assert second.wait() != 0
         assert "cannot be locked" in second.text
         checkpoints(site, call)  # the first one is not disturbed

@@ -70,7 +70,7 @@ def analyse(
     chosen = choose(read_table("problems", problems).to_pylist(), settings.count, spec["seed"])
     if not chosen:
         raise UserError(f"{problems}: no problems to look at")
-    prompts = perturbed_prompts(semifactuals, settings.kinds, prompter)
+    prompts = perturbed_prompts(semifactuals, settings.kinds, prompter, chosen)
     seconds: dict[str, float] = {}
     begun = time.perf_counter()
     engine = make_engine(
@@ -114,14 +114,17 @@ def choose(rows: Sequence[Problem], count: int, seed: int) -> list[Problem]:
 
 
 def perturbed_prompts(
-    semifactuals: Path, kinds: Sequence[str], prompter: Prompter
+    semifactuals: Path, kinds: Sequence[str], prompter: Prompter, problems: Sequence[Problem]
 ) -> dict[tuple[str, str], tuple[int, ...]]:
-    """(problem id, kind) -> prompt ids of the valid perturbations; a kind that nobody has is an error."""
+    """(problem id, kind) -> prompt ids of these problems' valid perturbations; a kind that nobody has is an error."""
     rows = [r for r in read_table("semifactuals", semifactuals).to_pylist() if r["valid"] and r["kind"] in kinds]
     lacking = [k for k in kinds if k not in {r["kind"] for r in rows}]
     if lacking:
         raise UserError(f"{semifactuals}: no valid perturbation of kind {', '.join(lacking)} (analyses.*.kinds)")
-    return {(r["problem_id"], r["kind"]): prompter.ids(r["text"]) for r in rows}
+    choices = {p["problem_id"]: p["choices"] for p in problems}
+    return {
+        (name, r["kind"]): prompter.ids(r["text"], choices[name]) for r in rows if (name := r["problem_id"]) in choices
+    }
 
 
 class Parts:

@@ -29,9 +29,9 @@ def make_engine(
 ) -> Engine:
     """An engine for a from_pretrained folder (path) or a live transformers or peft model.
 
-    kind: "fast", "hf", "vllm" (or the settings of vLLM), or "auto": fast where it supports the model (a live model's
-    logits are compared with the engine's), else hf. weights: by transformers' names, in place of those stored in the
-    folder. device: "auto" is where a live model is, else the GPU if there is one. dtype None: as the weights are stored.
+    kind: "fast", "hf", "vllm" (or its settings), or "auto": fast where it supports the model (a live model's logits are
+    compared with the engine's), else hf. weights: by transformers' names, in place of those stored in the folder.
+    device: "auto" is where a live model is, else the GPU if there is one. dtype None: as the weights are stored.
     Raises Unsupported (a UserError) where kind is "fast" and the model is not supported.
     """
     import torch

@@ -33,8 +33,9 @@ from tokencredit.sampling.types import Engine, Params, Request, check_requests
 from tokencredit.study.errors import UserError
 from tokencredit.study.seeds import derive
 
-LOGITS_AT_ONCE = {"cpu": 1 << 20}  # rows x vocabulary; few, so that what is made of them stays in the cache
-LOGITS_AT_ONCE_ELSEWHERE = 1 << 27
+LOGITS_AT_ONCE = 1 << 24  # rows x vocabulary: many, since each product reads the whole head
+MASKED_AT_ONCE = {"cpu": 1 << 20}  # and few, so that what is made of them stays in the cache
+MASKED_AT_ONCE_ELSEWHERE = 1 << 24
 PLAIN = Params(max_tokens=1)
 
 
@@ -163,12 +164,13 @@ class _Run:
     def _choose(self, hidden: Tensor, first: int) -> None:
         """Draw the next token of responses first..n-1 from hidden [rows W, ...], note it, let finished ones go."""
         width, vocab = self.lanes.width, self.lanes.vocab
-        limit = LOGITS_AT_ONCE.get(self.lanes.device.type, LOGITS_AT_ONCE_ELSEWHERE)
-        size = max(1, limit // (width * vocab))
-        for start in range(first, len(self.live), size):
-            rows = list(range(start, min(start + size, len(self.live))))
-            part = hidden[(start - first) * width : (start - first + len(rows)) * width]
-            self._draw(self.lanes.logits(part).view(-1, width, vocab), rows)
+        few = MASKED_AT_ONCE.get(self.lanes.device.type, MASKED_AT_ONCE_ELSEWHERE)
+        many, few = (max(1, limit // (width * vocab)) for limit in (LOGITS_AT_ONCE, few))
+        start = first
+        for part in hidden.split(many * width):
+            for logits in self.lanes.logits(part).view(-1, width, vocab).split(few):
+                self._draw(logits, range(start, start + len(logits)))
+                start += len(logits)
         done = [
             i
             for i, r in enumerate(self.live)
@@ -180,7 +182,7 @@ class _Run:
     def _draw(self, logits: Tensor, rows: Sequence[int]) -> None:
         """logits [n, W, V] of the responses `rows` -> one token and its notes for each."""
         live = [self.live[r] for r in rows]
-        at = torch.tensor(rows, device=logits.device)
+        at = torch.tensor(list(rows), device=logits.device)
         step = torch.tensor([len(r.tokens) for r in live], device=logits.device)
         clean = logits[:, 0].contiguous()
         logprobs = logits.log_softmax(-1)

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ def library(device: torch.device) -> Any:
     for name, value in {**EVERYWHERE, **(ON_CPU if device.type == "cpu" else {})}.items():
         os.environ.setdefault(name, value)
     try:
-        import vllm
-        from vllm.platforms import current_platform
+        with warnings.catch_warnings(action="ignore"):
+            import vllm
+            from vllm.platforms import current_platform
     except ImportError as error:
         if error.name not in (None, "vllm"):
             raise UserError(f"{MISSING} (vLLM is there, but {error.name} is not)") from error
@@ -117,7 +119,8 @@ def start(
         largest = next((r for r in RANKS if r >= rank), rank)
         options |= {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1, "max_cpu_loras": 1}
     try:
-        _started.append(vllm.LLM(**options))
+        with warnings.catch_warnings(action="ignore"):
+            _started.append(vllm.LLM(**options))
     except (ValueError, RuntimeError, NotImplementedError) as error:
         raise Unsupported(f"engine vllm cannot run {config['architectures'][0]} as set: {error}") from error
     return _started[-1], context

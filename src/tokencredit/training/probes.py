@@ -24,6 +24,7 @@ from tokencredit.study.methods import Method, OracleCredit, SpanCredit
 from tokencredit.training.rollout import Rollout
 from tokencredit.training.spans import answer_start, find_spans
 from tokencredit.training.stop import timed
+from tokencredit.training.values import prefix_values, text_grade
 
 Effects = Callable[[Rollout, Tensor, Tensor, OracleCredit], Tensor]
 
@@ -169,8 +170,6 @@ def monte_carlo(
     engine: Engine, prompter: Prompter, grader: Grader, eos: tuple[int, ...], training: Training
 ) -> Effects:
     """Effects of a rollout's positions by continuations of the policy that made it (training/values.py)."""
-
-    from tokencredit.training.values import prefix_values, text_grade
 
     def effects(rollout: Rollout, old: Tensor, wanted: Tensor, settings: OracleCredit) -> Tensor:
         out = torch.full(old.shape, torch.nan, dtype=torch.float64)

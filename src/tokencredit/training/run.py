@@ -109,9 +109,11 @@ class Trainer:
             return
         if semifactuals is None:
             raise UserError("this method needs semifactual prompts: pass --semifactuals")
+        choices = {r["problem_id"]: r["choices"] for r in rows}
         for row in read_table("semifactuals", semifactuals).to_pylist():
-            if row["valid"] and row["kind"] in wanted:
-                self.perturbed[row["problem_id"], row["kind"]] = self.prompter.ids(row["text"])
+            name = row["problem_id"]
+            if row["valid"] and row["kind"] in wanted and name in choices:
+                self.perturbed[name, row["kind"]] = self.prompter.ids(row["text"], choices[name])
 
     def _load_model(self) -> None:
         device = self.runtime.device
