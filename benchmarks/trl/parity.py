@@ -151,7 +151,9 @@ def compare(method: str, a: Trace, b: Trace, c: Trace) -> list[str]:
             if abs(x - y) > TOLERANCE[i] * max(abs(x), 0.1):
                 failed.append(f"{method}, {which} update, {label}")
         if i:  # theirs: mean of two micro-batches' means
-            print(f"| {method}, {which} update, clipped (theirs: mean over responses of means) | {a['clipped'][i]:.3f} | {b['clipped'][i]:.3f} | | |")
+            print(
+                f"| {method}, {which} update, clipped (theirs: mean over responses of means) | {a['clipped'][i]:.3f} | {b['clipped'][i]:.3f} | | |"
+            )
         far, near = apart(a, b, i + 1), apart(b, c, i + 1)
         print(f"| {method}, weights then, over the way moved | | | {far[0]:.1e} | {near[0]:.1e} |")
         print(f"| {method}, weights then, largest difference | | | {far[1]:.1e} | {near[1]:.1e} |", flush=True)

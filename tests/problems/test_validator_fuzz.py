@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.problems.real_looking import FORBIDDEN, Pieces, joined, problems
@@ -18,6 +19,7 @@ from tokencredit.problems.semifactuals import CLOSERS, PREFIXES, RULES, make
 from tokencredit.problems.text import problem_id
 from tokencredit.problems.validator import SEMIFACTUAL, validate
 
+# The same examples everywhere: a change of ours and not chance turns a test red. More examples: raise max_examples.
 SEEDS = st.integers(0, 10**9)
 NOVELTIES = (0.0, 0.3, 1.0)
 Change = Callable[[Pieces, Callable], Pieces]
@@ -28,11 +30,18 @@ def perturbed(kind: str, text: str, seed: int) -> str:
     return RULES[kind](random.Random(seed), text)
 
 
+def settings(max_examples: int) -> Callable:
+    checks = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+    return hypothesis_settings(
+        max_examples=max_examples, deadline=None, derandomize=True, suppress_health_check=checks, database=None
+    )
+
+
 # ---- forbidden: refused ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", FORBIDDEN, ids=lambda c: c.__name__)
-@settings(max_examples=150, deadline=None)
+@settings(150)
 @given(data=st.data())
 def test_a_forbidden_change_is_refused_alone_and_under_every_perturbation(change: Change, data: st.DataObject) -> None:
     """`changed` asks something else than `original`; so does every perturbation of `changed`."""
@@ -49,7 +58,7 @@ def test_a_forbidden_change_is_refused_alone_and_under_every_perturbation(change
                 assert not text or validate(judged, original, text, novelty), (judged, novelty, text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(300)
 @given(data=st.data())
 def test_no_character_of_a_protected_piece_may_change(data: st.DataObject) -> None:
     pieces = data.draw(problems())
@@ -67,7 +76,7 @@ def test_no_character_of_a_protected_piece_may_change(data: st.DataObject) -> No
             assert validate(judged, original, edited, novelty), (judged, novelty, edited)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(200)
 @given(data=st.data())
 def test_the_answer_is_not_given_away(data: st.DataObject) -> None:
     original = joined(data.draw(problems()))
@@ -81,7 +90,7 @@ def test_the_answer_is_not_given_away(data: st.DataObject) -> None:
 # ---- allowed: accepted -----------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(200)
 @given(pieces=problems(), seed=SEEDS)
 def test_every_problem_gets_every_kind_from_the_rules(pieces: Pieces, seed: int) -> None:
     text = joined(pieces)
@@ -89,7 +98,7 @@ def test_every_problem_gets_every_kind_from_the_rules(pieces: Pieces, seed: int)
     assert [(r["kind"], r["valid"]) for r in rows] == [(kind, True) for kind in SEMIFACTUAL], rows
 
 
-@settings(max_examples=200, deadline=None)
+@settings(200)
 @given(data=st.data())
 def test_other_phrases_of_the_same_meaning_are_accepted(data: st.DataObject) -> None:
     pieces = data.draw(problems())
@@ -100,7 +109,7 @@ def test_other_phrases_of_the_same_meaning_are_accepted(data: st.DataObject) -> 
         assert validate("paraphrase", original, text, novelty) == "", text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(200)
 @given(data=st.data())
 def test_a_slip_of_the_keyboard_in_an_ordinary_word_is_accepted(data: st.DataObject) -> None:
     pieces = data.draw(problems())
@@ -115,7 +124,7 @@ def test_a_slip_of_the_keyboard_in_an_ordinary_word_is_accepted(data: st.DataObj
     assert validate("typo_noise", joined(pieces), text) == "", text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(200)
 @given(data=st.data())
 def test_idle_frames_and_tails_are_accepted(data: st.DataObject) -> None:
     text = joined(data.draw(problems()))

@@ -1,4 +1,4 @@
-"""Oracle credit: what each position really did, by Monte Carlo. OURS: an upper limit for token credit, not a method.
+"""Oracle credit: what each position really did, by Monte Carlo. OURS: a reference, not a method.
 
 effect_t = V_{t+1} - V_t, V_t the success rate of continuations from before token t (as in VinePPO, arXiv 2410.01679).
 "effect": A~_t = T_i effect_t / (std + eps); its mean over the response is (R_i - V_0) / (std + eps), near A_i.

@@ -24,7 +24,7 @@ from torch import Tensor
 from tokencredit.model.checkpoint import read_safetensors
 from tokencredit.sampling.handover import Gap, probe
 from tokencredit.sampling.types import Completion, Params, Request, Unsupported, check_requests
-from tokencredit.sampling.vllm_start import Adapters, Handover, end, start
+from tokencredit.sampling.vllm_start import HEAD, Adapters, Handover, end, start
 from tokencredit.sampling.weights import effective_weights, plain
 from tokencredit.study.engines import Vllm
 from tokencredit.study.errors import UserError
@@ -77,7 +77,9 @@ class VllmEngine:
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True).to_dict()
-        weights = read_safetensors(folder) if weights is None else weights
+        weights = dict(read_safetensors(folder) if weights is None else weights)
+        if config.get("tie_word_embeddings"):
+            weights.pop(HEAD, None)  # some folders store both; transformers takes the embedding
         return cls(config, weights, device, dtype or _stored(weights), settings)
 
     @classmethod

@@ -127,7 +127,7 @@ class EntropyCredit(Settings):
 
 
 class OracleCredit(Settings):
-    """Monte Carlo effects of each position as credit: an upper limit, not a method (ours; values as in VinePPO)."""
+    """Monte Carlo effects of each position as credit: a reference, not a method (ours; values as in VinePPO)."""
 
     kind: Literal["oracle"]
     samples: Count = 8  # continuations per position
