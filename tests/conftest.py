@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
+# Before torch is imported: on a busy machine two OpenMP threads run many times slower than one.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import pytest  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
