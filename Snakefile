@@ -44,7 +44,7 @@ try:
     check_files(STUDY)
     # The main process writes the specs; its jobs work with what it wrote, whatever is edited meanwhile.
     PLACE = write_specs(STUDY) if workflow.is_main_process else layout(STUDY)
-except UserError as error:
+except (UserError, OSError) as error:
     raise WorkflowError(str(error)) from None
 
 # `.venv/bin/snakemake` works without activating the environment.
@@ -61,6 +61,11 @@ elif runs.superseded(PLACE.root):
 
 
 onstart:
+    if not os.access(PLACE.root, os.W_OK):
+        raise WorkflowError(
+            f"{PLACE.root}: cannot be written (mounted read-only, or another user's); nothing was changed. "
+            "Make it writable and run again, or name another folder under `results` in the study"
+        )
     runs.begin(PLACE.root)
 
 

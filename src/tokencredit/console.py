@@ -6,6 +6,7 @@ its redraws one line every few seconds is printed, and the last one always.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
@@ -30,8 +31,9 @@ class Console(io.TextIOBase):
         self._lock = threading.RLock()
 
     def __enter__(self) -> Console:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = open(self._path, "a", encoding="utf-8")
+        with contextlib.suppress(OSError):  # where it cannot be written, the terminal has to do
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = open(self._path, "a", encoding="utf-8")
         self._terminal, sys.stderr = sys.stderr, self
         return self
 
@@ -43,9 +45,7 @@ class Console(io.TextIOBase):
                 self._emit(self._line)
             self._line = ""
             sys.stderr = self._terminal
-            if self._log:
-                self._log.close()
-                self._log = None
+            self._close()
 
     def write(self, text: str) -> int:
         with self._lock:
@@ -65,10 +65,20 @@ class Console(io.TextIOBase):
 
     def _emit(self, line: str) -> None:
         line = ESCAPES.sub("", line).rstrip()
-        for out, text in ((self._terminal, f"[{self._label}] {line}\n"), (self._log, f"{line}\n")):
-            if out is not None:
-                out.write(text)
-                out.flush()
+        self._terminal.write(f"[{self._label}] {line}\n")
+        self._terminal.flush()
+        if self._log:
+            try:
+                self._log.write(f"{line}\n")
+                self._log.flush()
+            except OSError:  # a full disk must not hide what is being said about it
+                self._close()
+
+    def _close(self) -> None:
+        if self._log:
+            with contextlib.suppress(OSError):
+                self._log.close()
+            self._log = None
 
     def writable(self) -> bool:
         return True

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,15 @@ def at_work(root: Path, job: str) -> Iterator[None]:
     if run and said.startswith(run + "\n"):
         raise UserError(said.removeprefix(run + "\n") + " (said before in this run; not tried again)")
     _replace_older(folder / "lease.json")
-    with Lease(folder):
-        note.unlink(missing_ok=True)
+    with ExitStack() as held:
+        try:
+            held.enter_context(Lease(folder))
+            note.unlink(missing_ok=True)
+        except OSError as error:  # a full or read-only disk, before any work
+            raise UserError(
+                f"{error.filename or folder}: {error.strerror}. Nothing was changed; free some space there or make it "
+                "writable, and run again"
+            ) from error
         try:
             yield
         except UserError as error:

@@ -36,7 +36,7 @@ from tokencredit.training.lease import Lease
 from tokencredit.training.probes import Sources, monte_carlo
 from tokencredit.training.records import category_metrics, rollout_rows, token_rows
 from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
-from tokencredit.training.state import AppendLog, StateFolder
+from tokencredit.training.state import AppendLog, StateFolder, storage
 from tokencredit.training.stop import Interrupted, StopWatch, timed
 from tokencredit.training.update import Batch, Minibatch, NotFinite, prepare, update
 
@@ -58,7 +58,7 @@ def train(
 
     Raises UserError (nothing to retry), GoOn (saved: run again to go on), NotFinite (batch saved).
     """
-    with Lease(state) as lease, StopWatch(runtime.wall_minutes) as stop:
+    with storage(state), Lease(state) as lease, StopWatch(runtime.wall_minutes) as stop:
         if lease.taken_over:
             log.warning(lease.taken_over)
         Trainer(spec, base, problems, semifactuals, out, state, runtime, events, stop).run()
@@ -137,6 +137,11 @@ class Trainer:
         self.eos = eos_ids(self.folder)
 
     def run(self) -> None:
+        if self.state.sealed:
+            log.info("%s: was finished, its outputs are handed out again; to train anew, delete %s",
+                     self._title(), self.state.folder)  # fmt: skip
+            self.state.hand_out(self.out)
+            return
         self._resume()
         saved = time.monotonic()
         total = self.training.rollouts
@@ -296,20 +301,21 @@ class Trainer:
         )
 
     def _finish(self) -> None:
-        """Publish the outputs, the record last; then the resumable state has served."""
+        """Make the outputs beside the resumable state, which has then served, and hand them out."""
+        final = self.state.start_final()
         for step in self.training.evaluated_steps:
-            publish(self.state.folder / "exports" / f"step{step}", self.out / f"step{step}")
+            publish(self.state.folder / "exports" / f"step{step}", final / f"step{step}")
         for name, rows in self.logs.items():
-            write_table(name, rows.read(), self.out / f"{name}.parquet")
+            write_table(name, rows.read(), final / f"{name}.parquet")
             rows.close()
-        timings = read_table("timings", self.out / "timings.parquet").to_pylist()
+        timings = read_table("timings", final / "timings.parquet").to_pylist()
         seconds: dict[str, float] = {}
         for row in timings:
             if row["phase"] not in ("tokens_per_second", "peak_memory"):
                 seconds[row["phase"]] = seconds.get(row["phase"], 0.0) + row["value"]
         trained = sum(p.numel() for p in self.policy.parameters())
         write_json(
-            self.out / "train.json",
+            final / "train.json",
             {
                 "stage": "train",
                 "spec": self.spec,
@@ -325,4 +331,4 @@ class Trainer:
                 "provenance": collect(self.inputs),
             },
         )
-        self.state.clear()
+        self.state.hand_out(self.out)
