@@ -11,7 +11,7 @@ import pytest
 
 from tests.workflow.conftest import ROOT, Folder
 from tokencredit.cli import main
-from tokencredit.study import Study, cells, evaluations, load_study
+from tokencredit.study import Study, analyses, cells, evaluations, load_study
 from tokencredit.study.files import overlay, read_yaml
 from tokencredit.study.provenance import file_digest
 
@@ -75,6 +75,8 @@ def test_store_holds_one_run_per_stage_and_cell(first: Folder, study: Study) -> 
         "base": len(study.grid.models),
         "train": len(cells(study)),
         "evaluate": sum(1 for _ in evaluations(study)),
+        "analyse": sum(1 for _ in analyses(study)),
+        "overlap": 1,
         "aggregate": 1,
         "report": 1,
     }
