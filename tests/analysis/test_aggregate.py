@@ -8,12 +8,13 @@ import pytest
 from scipy import stats
 
 from tests.reporting.fake_results import METHODS, build, config
+from tokencredit.analysis import comparisons
 from tokencredit.analysis.aggregate import SUMMARY, aggregate
 from tokencredit.analysis.csvfile import write_csv
 from tokencredit.study.errors import UserError
 from tokencredit.study.tables import read_table, write_table
 
-STABLE = ("summary", "paired", "paired_problems", "grading", "curves")
+STABLE = ("summary", "paired", "paired_problems", *comparisons.NAMES, "grading", "curves")
 
 
 def rows(path, **wanted):

@@ -1,6 +1,8 @@
 # The grid's tables, the report, and the tracking store. Only these see all cells.
 
-from tokencredit.reporting import figures, tables  # names of what the report stage writes; nothing heavy
+# names of what the stages write; nothing heavy
+from tokencredit.analysis import comparisons
+from tokencredit.reporting import figures, tables
 
 GRID = specs(STUDY)["aggregate"]
 
@@ -15,7 +17,7 @@ rule aggregate:
     output:
         [
             report(f"{PLACE.root}/analysis/{name}.csv", caption=f"../report/{name}.rst", category="Analysis")
-            for name in ("summary", "paired", "paired_problems", "grading", "curves", "timing")
+            for name in ("summary", "paired", "paired_problems", *comparisons.NAMES, "grading", "curves", "timing")
         ],
     log:
         f"{PLACE.root}/logs/aggregate.log",

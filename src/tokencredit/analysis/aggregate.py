@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tokencredit.analysis import comparisons
 from tokencredit.analysis.csvfile import write_csv
 from tokencredit.analysis.plan import MACRO, Plan, layout, plan
 from tokencredit.analysis.training_curves import write_curves, write_timing
@@ -69,6 +70,7 @@ def aggregate(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> dic
             out / "paired_problems.csv", PAIRED_PROBLEMS, _problem_rows(expected, found), keys=6
         ),
         "grading": write_csv(out / "grading.csv", GRADING, _grading_rows(expected, found), keys=6),
+        **comparisons.write(expected, found, out),
         "curves": write_curves(expected, root, out / "curves.csv"),
         "timing": write_timing(expected, root, out / "timing.csv"),
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokencredit.study.errors import UserError
 from tokencredit.study.tables import read_table
@@ -22,6 +23,20 @@ from tokencredit.study.tables import read_table
 COLUMNS = ("problem_id", "sample", "token_count", "finish_reason", "correct", "correct_library", "status")
 
 Counts = Sequence[int] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The samples themselves, sorted by problem and sample number; every array is [N].
+
+    problem: place in Outcomes.problems; sample: its number; tokens: its length; correct; finished: ended by itself.
+    """
+
+    problem: np.ndarray
+    sample: np.ndarray
+    tokens: np.ndarray
+    correct: np.ndarray
+    finished: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,7 @@ class Outcomes:
     ours_only: int
     library_only: int
     statuses: Mapping[str, int]
+    draws: Draws
 
     @property
     def rate(self) -> np.ndarray:
@@ -63,36 +79,45 @@ def outcomes(table: pa.Table, where: str = "samples") -> Outcomes:
     """Per-problem sums of a `samples` table (at least COLUMNS); the order of rows is no matter."""
     if table.num_rows == 0:
         raise UserError(f"{where}: no samples; delete the file and run its rule again")
-    ids, index = np.unique(np.asarray(table["problem_id"].to_pylist(), dtype=object), return_inverse=True)
-    sample = np.asarray(table["sample"].to_pylist())
-    if len(set(zip(index.tolist(), sample.tolist(), strict=True))) != table.num_rows:
+    ids, index = _numbered(table["problem_id"])
+    sample = table["sample"].to_numpy()
+    order = np.lexsort((sample, index))
+    problem, sample = index[order], sample[order]
+    if ((np.diff(problem) == 0) & (np.diff(sample) == 0)).any():
         raise UserError(f"{where}: a sample number occurs twice for one problem; delete it and run again")
 
-    def per_problem(values: Sequence[int] | np.ndarray) -> np.ndarray:
-        total = np.zeros(len(ids), dtype=np.int64)
-        np.add.at(total, index, np.asarray(values, dtype=np.int64))
-        return total
+    def per_problem(values: np.ndarray) -> np.ndarray:
+        return np.bincount(problem, weights=values[order], minlength=len(ids)).astype(np.int64)  # exact below 2^53
 
-    ours = np.asarray(table["correct"].to_pylist(), dtype=bool)
-    library = table["correct_library"].to_pylist()
-    asked = np.asarray([v is not None for v in library])
-    theirs = np.asarray([bool(v) for v in library])
+    ours = table["correct"].to_numpy()
+    asked = pc.is_valid(table["correct_library"]).to_numpy()
+    theirs = pc.fill_null(table["correct_library"], False).to_numpy()
+    cut, tokens = pc.equal(table["finish_reason"], "length").to_numpy(), table["token_count"].to_numpy()
     right = per_problem(theirs)
     right[per_problem(~asked) > 0] = -1
-    statuses: dict[str, int] = {}
-    for status in sorted(table["status"].to_pylist()):
-        statuses[status] = statuses.get(status, 0) + 1
+    names, status = _numbered(table["status"])
     return Outcomes(
-        problems=tuple(ids.tolist()),
-        samples=per_problem(np.ones(table.num_rows, dtype=np.int64)),
+        problems=tuple(ids),
+        samples=per_problem(np.ones(table.num_rows)),
         correct=per_problem(ours),
-        tokens=per_problem(table["token_count"].to_pylist()),
-        truncated=per_problem(np.asarray([f == "length" for f in table["finish_reason"].to_pylist()])),
+        tokens=per_problem(tokens),
+        truncated=per_problem(cut),
         library=right,
         ours_only=int((ours & ~theirs & asked).sum()),
         library_only=int((theirs & ~ours & asked).sum()),
-        statuses=statuses,
+        statuses=dict(zip(names, np.bincount(status).tolist(), strict=True)),
+        draws=Draws(problem, sample, tokens[order], ours[order], ~cut[order]),
     )
+
+
+def _numbered(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    """The distinct texts of a column in sorted order, and each row's place among them."""
+    encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+    words = np.asarray(encoded.dictionary.to_pylist(), dtype=object)
+    order = np.argsort(words, kind="stable")
+    rank = np.empty(len(words), dtype=np.int64)
+    rank[order] = np.arange(len(words))
+    return words[order].tolist(), rank[encoded.indices.to_numpy()]
 
 
 def pass_at_k(correct: int, samples: int, k: int) -> float:
