@@ -3,7 +3,8 @@
     make reproduce && .venv/bin/python benchmarks/methods.py [--profile]
 
 Every measured step starts from the base model and repeats the same rollout (same problems, same seeds, same tokens),
-methods alternating within a round, so that the only difference is the method. CPU seconds, medians over rounds.
+methods in turn, every other round in reverse, so that the only difference is the method; GRPO runs twice, and its
+distance to itself is the noise of the measurement. CPU seconds, medians over rounds.
 The costs per token measured there then say what SCAPO's probes would be of a step with longer prompts and responses
 (linear in tokens: attention's square is left out, which is the same for scoring and probing).
 
@@ -23,10 +24,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import yaml
@@ -44,8 +45,9 @@ from tokencredit.training.update import prepare, update
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "tiny"
-ROUNDS = 9
+ROUNDS, LARGE_ROUNDS = 24, 8  # even: every order as often as its reverse
 VOCAB, ROWS, LENGTH = 151_936, 32, 64
+T = TypeVar("T")
 PAPER = {"prompt": 1024, "kinds": 4, "steps": 600, "active": 120}  # SCAPO: 300 rollouts x 2 updates, N_0 = 120
 GOALS = {"MCPO": "at most 1.02", "SCAPO, active": "probes at most 0.45", "SCAPO, after N_0": "probes 0"}
 
@@ -112,17 +114,23 @@ class Bench:
         return phases.get("probe", 0.0) / sum(phases.values())
 
 
+def in_turn(benches: Mapping[str, T], rounds: int) -> Iterator[tuple[str, T]]:
+    """One round to warm up, then each of `rounds` in the reverse order of the one before."""
+    for number in range(rounds + 1):
+        yield from reversed(benches.items()) if number % 2 else benches.items()
+
+
 def whole_steps() -> None:
     with tempfile.TemporaryDirectory() as name, Grader(library=False) as grader:
         benches = {
             "GRPO": Bench("grpo", Path(name) / "a"),
+            "GRPO, again": Bench("grpo", Path(name) / "e"),
             "MCPO": Bench("mcpo", Path(name) / "b"),
             "SCAPO, active": Bench("scapo", Path(name) / "c"),
             "SCAPO, after N_0": Bench("scapo", Path(name) / "d", step=16),
         }
-        for _ in range(ROUNDS + 1):  # one to warm up
-            for bench in benches.values():
-                bench.run(grader)
+        for _, bench in in_turn(benches, ROUNDS):
+            bench.run(grader)
         base = benches["GRPO"].seconds[1:]
         print(
             "| step of the embedded study | CPU s | over GRPO | range over rounds | probes' share | rows scored / probed / updated | goal |"
@@ -197,16 +205,19 @@ def large_vocabulary() -> None:
         sampler_logprobs=[(0.0,) * LENGTH] * ROWS,
         row_seeds=list(range(ROWS)),
     )
-    methods: dict[str, Any] = {"GRPO": Method(), "MCPO": Method(credit=(MarginCredit(kind="margin"),))}
+    methods: dict[str, Any] = {
+        "GRPO": Method(),
+        "GRPO, again": Method(),
+        "MCPO": Method(credit=(MarginCredit(kind="margin"),)),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in methods}
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True)
-    for _ in range(ROUNDS + 1):
-        for name, method in methods.items():
-            begun = time.process_time()
-            batch = prepare(policy, rollout, method, training, 1, Sources(), {})
-            for minibatch in batch.minibatches:
-                update(policy, optimizer, batch, minibatch, method, 1.0)
-            seconds[name].append(time.process_time() - begun)
+    for name, method in in_turn(methods, LARGE_ROUNDS):
+        begun = time.process_time()
+        batch = prepare(policy, rollout, method, training, 1, Sources(), {})
+        for minibatch in batch.minibatches:
+            update(policy, optimizer, batch, minibatch, method, 1.0)
+        seconds[name].append(time.process_time() - begun)
     medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
     print(f"\n| score and two updates, {VOCAB:,} words, {ROWS} x {LENGTH} tokens | CPU s | over GRPO | goal |")
     print("| --- | --- | --- | --- |")
