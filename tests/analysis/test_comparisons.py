@@ -137,33 +137,31 @@ def test_a_shorter_method_stops_where_its_samples_end() -> None:
 # ---- equal length
 
 
-@pytest.mark.parametrize("target", [0.5, 3.0, 6.25, 7.0, 100.0])
-def test_spending_limit_is_the_longest_that_fits(target: float) -> None:
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.75, 0.95, 1.0])
+def test_limit_is_the_shortest_that_holds_the_share(share: float) -> None:
     runs = [made({"p": "11", "q": "1100"}, {"p": [2, 14], "q": [3, 5, 9, 9]}), made({"p": "11", "q": "00"}, 8)]
 
-    def spent(limit: int) -> float:
-        cut = [np.minimum(o.draws.tokens, limit) for o in runs]
-        means = [[t[o.draws.problem == i].mean() for i in (0, 1)] for o, t in zip(runs, cut, strict=True)]
-        return float(np.mean(means))
+    def held(limit: int) -> float:
+        return float(np.mean([[(t <= limit).mean() for t in by_problem(o)] for o in runs]))
 
-    want = max(limit for limit in range(15) if spent(limit) <= target)
-    assert equal_length.spending_limit(runs, target) == want
+    def by_problem(o: Outcomes) -> list[np.ndarray]:
+        return [o.draws.tokens[o.draws.problem == i] for i in (0, 1)]
+
+    assert equal_length.holding(runs, share) == min(limit for limit in range(15) if held(limit) >= share)
 
 
-def test_methods_of_equal_length_keep_all_of_their_gain() -> None:
-    rng, easy, hard = np.random.default_rng(2), np.full(60, 0.7), np.full(60, 0.3)
-    lengths = {f"p{i:04}": (5 + rng.poisson(9, 4)).tolist() for i in range(60)}
+def test_methods_of_equal_length_keep_nearly_all_of_their_gain() -> None:
+    rng, chances = np.random.default_rng(2), {"new": 0.7, "old": 0.3}
 
-    def run(chances: np.ndarray) -> Outcomes:
-        return made(
-            {n: "".join("01"[int(rng.random() < c)] for _ in range(4)) for n, c in zip(lengths, chances, strict=True)},
-            lengths,
-        )
+    def run(name: str) -> Outcomes:
+        return drawn(rng, np.full(300, chances[name]), 8)
 
-    (row,) = equal_length.rows([pair([[run(easy) for _ in range(3)]], [[run(hard) for _ in range(3)]])], Redraws("t"))
-    assert row["ratio"] == pytest.approx(1.0)
-    assert row["equal"] == pytest.approx(row["gain"])
-    assert row["share"] == pytest.approx(1.0)
+    (row,) = equal_length.rows([pair([[run("new") for _ in range(3)]], [[run("old") for _ in range(3)]])], Redraws("t"))
+    assert row["ratio"] == pytest.approx(1.0, abs=0.02)
+    assert row["gain"] == pytest.approx(0.4, abs=0.03)
+    assert row["share"] == pytest.approx(0.95, abs=0.02)
+    assert row["half"] == pytest.approx(0.2, abs=0.04)
+    assert row["matched"] == pytest.approx(0.4, abs=0.03)
 
 
 def test_a_gain_of_long_answers_only_is_gone_at_equal_length() -> None:
@@ -171,17 +169,21 @@ def test_a_gain_of_long_answers_only_is_gone_at_equal_length() -> None:
     ours = [made({"p": "1111", "q": "1111"}, {"p": [10, 10, 40, 40], "q": [10, 10, 40, 40]}) for _ in range(3)]
     theirs = [made({"p": "1100", "q": "0110"}, 10) for _ in range(3)]
     (row,) = equal_length.rows([pair([ours], [theirs])], Redraws("t"))
-    assert (row["cut"], row["limit"]) == ("method", 10)
+    assert (row["limit"], row["half_limit"]) == (10, 10)
     assert (row["gain"], row["equal"], row["ratio"]) == (0.5, 0.0, pytest.approx(2.5))
     assert row["per_1000"] == pytest.approx(1000 / 25)
     assert row["baseline_per_1000"] == pytest.approx(1000 * 0.5 / 10)
+    assert (row["matched"], row["overlap"]) == (0.5, 1.0)
 
 
-def test_a_shorter_method_is_not_cut_the_baseline_is() -> None:
-    ours, theirs = [made({"p": "10"}, 5)], [made({"p": "11"}, {"p": [3, 20]})]
-    (row,) = equal_length.rows([pair([ours], [theirs])], Redraws("t"))
-    assert (row["cut"], row["limit"]) == ("baseline", 7)  # (3 + 7) / 2 = 5
-    assert (row["gain"], row["equal"]) == (-0.5, 0.0)
+def test_matched_answers_are_of_one_problem_and_one_length() -> None:
+    """Classes end at 1, 30 and beyond. p: 1 against 1 in the first, 1/3 against 0 in the second, which has 3 of the
+    baseline's 4 answers; q has no class in common."""
+    ours = [made({"p": "1100", "q": "1111"}, {"p": [1, 2, 30, 30], "q": [40, 40, 40, 40]})]
+    theirs = [made({"p": "1000", "q": "0000"}, {"p": [1, 2, 30, 30], "q": [1, 1, 1, 1]})]
+    difference, weight = equal_length.matched_cells(ours, theirs)
+    assert weight.tolist() == [[1.0, 0.0]]
+    assert difference[0, 0] == pytest.approx(3 / 4 * 1 / 3)
 
 
 # ---- regressions

@@ -141,6 +141,21 @@ def test_hierarchical_bootstrap_sees_the_spread_of_seeds():
     assert r != compare.hierarchical_bootstrap([a, a], [b, b], [4, 4], seed=3, draws=4000)
 
 
+def test_hierarchical_bootstrap_spreads_as_one_that_redraws_every_sample():
+    rng = np.random.default_rng(6)
+    a, b = [rng.integers(0, 5, size=(3, p)) for p in (4, 7)], [rng.integers(0, 5, size=(3, p)) for p in (4, 7)]
+    means = np.zeros(4000)
+    for i in range(len(means)):
+        runs = rng.integers(3, size=(3, 1))
+        for x, y in zip(a, b, strict=True):
+            problems = rng.integers(x.shape[1], size=(1, x.shape[1]))
+            drawn = [(rng.random((*v[runs, problems].shape, 4)) < v[runs, problems][..., None] / 4) for v in (x, y)]
+            means[i] += (drawn[0].mean() - drawn[1].mean()) / 2
+    r = compare.hierarchical_bootstrap(a, b, [4, 4], seed=4, draws=4000)
+    assert r.sd == pytest.approx(means.std(), rel=0.05)
+    assert (r.low, r.high) == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=0.02)
+
+
 def test_holm():
     p = [0.01, 0.04, 0.03, 0.005]
     assert compare.holm(p) == pytest.approx([0.03, 0.06, 0.06, 0.02])

@@ -1,28 +1,29 @@
-"""How much longer a method's answers are, and what of its gain is left where both spend equally many tokens.
+"""How much longer a method's answers are, and what of its gain is left at the baseline's length.
 
     equal_length.csv   one row per method and benchmark (macro: their mean)
 
-The longer of the two, by mean length on the benchmark, is cut off at the longest limit C under which its answers take
-no more tokens on average than the shorter one's do uncut:
+gain:    accuracy of the method minus the baseline's, as drawn
+equal:   the same where an answer counts only within the limit, the shortest length that holds 95 % of the baseline's
+         answers to the benchmark: what such a limit would have left of these very samples. A method whose lengths are
+         the baseline's keeps nearly all of its gain
+share:   equal / gain, only where the gain's interval over the seeds and the one that redraws problems too exclude 0
+half:    as equal, with the baseline's median length as limit
+matched: difference between answers to one problem, of one run, in one length class (fifths of the baseline's lengths),
+         weighted by the baseline's answers; only classes that both have, `overlap` of the baseline's answers. An
+         association: an answer's length is not set by hand, and a wrong turn makes answers long
 
-    mean min(length, C) <= mean length of the shorter;   a cut answer counts where it is right and at most C long
-
-gain:   accuracy of the method minus the baseline's, as drawn
-equal:  the same with the longer side cut at C
-share:  equal / gain, only where the gain's interval over the seeds and the one that redraws problems too exclude 0
-
-Methods of equal length keep all of their gain. C is one number per benchmark; the intervals do not redraw it.
+Limits and classes are of each benchmark, over all shared runs; the intervals do not redraw them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tokencredit.analysis.budgets import mean_length
+from tokencredit.analysis.budgets import within
 from tokencredit.analysis.side_by_side import HEAD, Pair
 from tokencredit.evaluation.compare import over_seeds
 from tokencredit.evaluation.metrics import Outcomes
@@ -32,13 +33,20 @@ COLUMNS = (
     *HEAD, "seeds", "length", "baseline_length", "ratio", "ratio_low", "ratio_high",
     "truncated", "baseline_truncated", "per_1000", "baseline_per_1000",
     "per_1000_difference", "per_1000_low", "per_1000_high",
-    "gain", "gain_low", "gain_high", "equal", "equal_low", "equal_high", "equal_boot_low", "equal_boot_high",
-    "share", "share_low", "share_high", "cut", "limit",
+    "gain", "gain_low", "gain_high", "limit", "equal", "equal_low", "equal_high", "equal_boot_low", "equal_boot_high",
+    "share", "share_low", "share_high", "half_limit", "half", "half_low", "half_high",
+    "matched", "matched_low", "matched_high", "overlap",
 )  # fmt: skip
+PerProblem = Callable[[Outcomes], np.ndarray]
+HELD = 0.95  # of the baseline's answers within the limit
+CLASSES = 5
 
 
 def rows(found: Iterable[Pair], redraws: Redraws) -> list[dict[str, Any]]:
-    return [{**pair.head, "seeds": len(pair.seeds), **_lengths(pair), **_equal(pair, redraws)} for pair in found]
+    return [
+        {**pair.head, "seeds": len(pair.seeds), **_lengths(pair), **_equal(pair, redraws), **_matched(pair)}
+        for pair in found
+    ]
 
 
 def _lengths(pair: Pair) -> dict[str, Any]:
@@ -60,59 +68,85 @@ def _lengths(pair: Pair) -> dict[str, Any]:
 
 
 def _equal(pair: Pair, redraws: Redraws) -> dict[str, Any]:
-    longer = [mean_length(a) >= mean_length(b) for a, b in zip(pair.ours, pair.theirs, strict=True)]
-    limits = [
-        spending_limit(a if long else b, mean_length(b if long else a))
-        for a, b, long in zip(pair.ours, pair.theirs, longer, strict=True)
-    ]
-    ours = [_right(a, c if long else None) for a, c, long in zip(pair.ours, limits, longer, strict=True)]
-    theirs = [_right(b, None if long else c) for b, c, long in zip(pair.theirs, limits, longer, strict=True)]
-    gain = [_right(a) - _right(b) for a, b in zip(pair.ours, pair.theirs, strict=True)]
-    equal = [a - b for a, b in zip(ours, theirs, strict=True)]
-    total, left = (_paired(pair, *_over_problems(cells)) for cells in (gain, equal))
+    limits = [[holding(runs, share) for runs in pair.theirs] for share in (HELD, 0.5)]
+    gain = [_stack(a, lambda o: o.rate) - _stack(b, lambda o: o.rate) for a, b in _sides(pair)]
+    equal, half = (
+        [_within(a, at) - _within(b, at) for (a, b), at in zip(_sides(pair), each, strict=True)] for each in limits
+    )
+    total, left, short = (_paired(pair, *_over_problems(cells)) for cells in (gain, equal, half))
     both = [np.stack([g, e], axis=2) for g, e in zip(gain, equal, strict=True)]
     drawn = redraws.of(pair.seeds, pair.questions).means(both)
     low, high = np.percentile(drawn[:, 1], [2.5, 97.5])
-    alone = len(limits) == 1
+    alone = len(pair.benchmarks) == 1
     return {
         **dict(zip(("gain", "gain_low", "gain_high"), total, strict=True)),
         **dict(zip(("equal", "equal_low", "equal_high"), left, strict=True)),
         "equal_boot_low": float(low), "equal_boot_high": float(high),
         **_share(total, left[0], drawn),
-        "cut": ("method" if longer[0] else "baseline") if len(set(longer)) == 1 else "both",
-        "limit": limits[0] if alone else None,
+        **dict(zip(("half", "half_low", "half_high"), short, strict=True)),
+        "limit": limits[0][0] if alone else None, "half_limit": limits[1][0] if alone else None,
     }  # fmt: skip
 
 
-def spending_limit(runs: Sequence[Outcomes], target: float) -> int:
-    """The longest limit under which these answers take at most `target` tokens on average; 0 where none does.
+def holding(runs: Sequence[Outcomes], share: float) -> int:
+    """The shortest length that holds `share` of these answers; problems weigh alike, and so do a problem's samples."""
+    tokens, weight = _weighted(runs)
+    order = np.argsort(tokens, kind="stable")
+    held = np.cumsum(weight[order])
+    return int(tokens[order][np.searchsorted(held, share * held[-1] * (1 - 1e-12))])
 
-    A problem's samples weigh the same, and so do problems and runs. The longest answer where nothing has to be cut.
-    """
+
+def _weighted(runs: Sequence[Outcomes]) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.concatenate([o.draws.tokens for o in runs])
-    weight = np.concatenate([1 / (o.samples[o.draws.problem] * len(o.problems) * len(runs)) for o in runs])
-    low, high = 0, int(tokens.max())
-    while low < high:
-        middle = (low + high + 1) // 2
-        if math.fsum(np.minimum(tokens, middle) * weight) <= target * (1 + 1e-12):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return tokens, np.concatenate([1 / (o.samples[o.draws.problem] * len(o.problems)) for o in runs])
 
 
-def _right(runs: Sequence[Outcomes], limit: int | None = None) -> np.ndarray:
-    """Share of right samples of at most `limit` tokens, [S, P]."""
-    if limit is None:
-        return np.stack([o.rate for o in runs])
-    return np.stack([_sum(o, o.draws.correct & (o.draws.tokens <= limit)) / o.samples for o in runs])
+def _sides(pair: Pair) -> list[tuple[tuple[Outcomes, ...], tuple[Outcomes, ...]]]:
+    return list(zip(pair.ours, pair.theirs, strict=True))
 
 
-def _sum(o: Outcomes, values: np.ndarray) -> np.ndarray:
-    return np.bincount(o.draws.problem, weights=values, minlength=len(o.problems))
+def _stack(runs: Sequence[Outcomes], per_problem: PerProblem) -> np.ndarray:
+    return np.stack([per_problem(o) for o in runs])
 
 
-def _means(side: Sequence[Sequence[Outcomes]], per_problem: Any) -> np.ndarray:
+def _within(runs: Sequence[Outcomes], limit: int) -> np.ndarray:
+    """Share of a problem's samples that count within the limit, [S, P]."""
+    return _stack(runs, lambda o: within(o, [limit])[:, 0])
+
+
+def _matched(pair: Pair) -> dict[str, float | None]:
+    parts = [matched_cells(a, b) for a, b in _sides(pair)]
+    # sums of differences and of weights per run: the ratio is that of the means over benchmarks
+    difference, weight = (np.mean([part[i].mean(axis=1) for part in parts], axis=0) for i in (0, 1))
+    if not (weight > 0).all():
+        return {**dict.fromkeys(("matched", "matched_low", "matched_high")), "overlap": float(weight.mean())}
+    r = _paired(pair, difference / weight, np.zeros_like(weight))
+    return {**dict(zip(("matched", "matched_low", "matched_high"), r, strict=True)), "overlap": float(weight.mean())}
+
+
+def matched_cells(ours: Sequence[Outcomes], theirs: Sequence[Outcomes]) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted differences and weights of the classes that both sides have, summed over classes: [S, P] each."""
+    edges = [holding(theirs, (i + 1) / CLASSES) for i in range(CLASSES - 1)]
+    difference, weight = [], []
+    for a, b in zip(ours, theirs, strict=True):
+        (n_a, right_a), (n_b, right_b) = _classes(a, edges), _classes(b, edges)
+        both = (n_a > 0) & (n_b > 0)
+        w = np.where(both, n_b / b.samples[:, None], 0.0)
+        d = right_a / np.maximum(n_a, 1) - right_b / np.maximum(n_b, 1)
+        difference.append((w * d).sum(axis=1))
+        weight.append(w.sum(axis=1))
+    return np.stack(difference), np.stack(weight)
+
+
+def _classes(o: Outcomes, edges: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Samples, and right ones, by problem and length class, [P, CLASSES]."""
+    place = o.draws.problem * CLASSES + np.searchsorted(edges, o.draws.tokens)
+    size = len(o.problems) * CLASSES
+    counts = [np.bincount(place, weights=w, minlength=size) for w in (None, o.draws.correct)]
+    return counts[0].reshape(-1, CLASSES), counts[1].reshape(-1, CLASSES)
+
+
+def _means(side: Sequence[Sequence[Outcomes]], per_problem: PerProblem) -> np.ndarray:
     """Mean over benchmarks of the mean over problems, per run: [S]."""
     return np.mean([[per_problem(o).mean() for o in runs] for runs in side], axis=0)
 

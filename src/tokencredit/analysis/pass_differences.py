@@ -5,6 +5,7 @@ pass_differences.csv   one row per method, benchmark (macro: their mean) and k
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,5 +36,13 @@ def table(runs: Iterable[Outcomes], ks: Iterable[int]) -> np.ndarray:
 
 
 def _column(o: Outcomes, k: int) -> np.ndarray:
-    pairs, place = np.unique(np.stack([o.correct, o.samples], axis=1), axis=0, return_inverse=True)
-    return np.asarray([pass_at_k(int(c), int(n), k) for c, n in pairs])[place.reshape(-1)]
+    out = np.empty(len(o.problems))
+    for n in np.unique(o.samples).tolist():
+        out[o.samples == n] = _by_count(n, k)[o.correct[o.samples == n]]
+    return out
+
+
+@functools.cache
+def _by_count(n: int, k: int) -> np.ndarray:
+    """pass@k of 0 to n right samples of n, [n + 1]."""
+    return np.asarray([pass_at_k(c, n, k) for c in range(n + 1)])

@@ -55,7 +55,7 @@ def pairs(expected: Plan, found: Found) -> Iterator[Pair]:
 def groups(expected: Plan) -> dict[str, tuple[str, ...]]:
     """Each benchmark alone, and the mean over all: name -> benchmarks, in the order that draws follow."""
     names = tuple(sorted(b.name for b in expected.benchmarks))
-    alone = {name: (name,) for name in names}
+    alone: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     return {**alone, MACRO: names} if len(names) > 1 else alone
 
 

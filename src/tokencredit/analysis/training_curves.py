@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,9 @@ def write_curves(expected: Plan, root: Path | str, path: Path) -> Path:
     """curves.csv: mean, sample sd, lowest and highest over the seeds that have the value; their number."""
     values: dict[tuple[str, str, int, str], dict[int, float]] = {}
     for cell in expected.runs():
-        for row in _rows("metrics", cell, root):
-            if row["value"] is not None and math.isfinite(row["value"]):
-                key = (cell.model, cell.method, row["step"], row["metric"])
-                values.setdefault(key, {})[cell.seed] = row["value"]
+        for step, metric, value in _columns("metrics", cell, root, "step", "metric", "value"):
+            if value is not None and math.isfinite(value):
+                values.setdefault((cell.model, cell.method, step, metric), {})[cell.seed] = value
     rows = []
     for (model, method, step, metric), by_seed in values.items():
         each = [by_seed[s] for s in sorted(by_seed)]
@@ -79,9 +78,9 @@ def write_timing(expected: Plan, root: Path | str, path: Path) -> Path:
         for phase, value in _seconds(Path(file).with_suffix(".json")).items():
             spent.setdefault((cell, stage, phase), []).append(value)
     for cell in expected.runs():
-        for row in _rows("timings", cell, root):
-            if row["value"] is not None and math.isfinite(row["value"]):
-                spent.setdefault((cell, "train", row["phase"]), []).append(row["value"])
+        for phase, value in _columns("timings", cell, root, "phase", "value"):
+            if value is not None and math.isfinite(value):
+                spent.setdefault((cell, "train", phase), []).append(value)
     rows = []
     for (cell, stage, phase), values in spent.items():
         unit, reduce = GAUGES.get(phase, ("s", math.fsum))
@@ -90,9 +89,12 @@ def write_timing(expected: Plan, root: Path | str, path: Path) -> Path:
     return write_csv(path, TIMING, rows, keys=6)
 
 
-def _rows(table: str, cell: Cell, root: Path | str) -> list[dict[str, Any]]:
+def _columns(table: str, cell: Cell, root: Path | str, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Rows of a run's table, these columns only; none where it does not exist."""
     path = Path(layout(root).train(cell, f"{table}.parquet"))
-    return read_table(table, path).to_pylist() if path.exists() else []
+    if path.exists():
+        columns = read_table(table, path, names)
+        yield from zip(*(columns[name].to_pylist() for name in names), strict=True)
 
 
 def read_record(path: Path | str) -> dict[str, Any] | None:

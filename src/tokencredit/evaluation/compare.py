@@ -244,15 +244,32 @@ def hierarchical_bootstrap(
         raise UserError("hierarchical bootstrap: needs the same seeds and problems for both methods")
     rng = np.random.default_rng(seed)
     point = math.fsum((x - y).mean() / n for x, y, n in zip(a, b, samples, strict=True)) / len(a)
-    means = np.zeros(draws)
-    for i in range(draws):
-        rows: np.ndarray = rng.integers(seeds, size=(seeds, 1))
-        for x, y, n in zip(a, b, samples, strict=True):
-            columns: np.ndarray = rng.integers(x.shape[1], size=(1, x.shape[1]))
-            # n samples redrawn from a problem with c right of n: Binomial(n, c/n)
-            redrawn = rng.binomial(n, x[rows, columns] / n) - rng.binomial(n, y[rows, columns] / n)
-            means[i] += redrawn.mean() / n / len(a)
+    means, runs = np.zeros(draws), drawn_counts(rng, draws, seeds)
+    for x, y, n in zip(a, b, samples, strict=True):
+        problems = drawn_counts(rng, draws, x.shape[1])
+        right = _redrawn(rng, x, n, runs, problems) - _redrawn(rng, y, n, runs, problems)
+        means += right / (n * x.size * len(a))
     return _bootstrap(point, means, seeds, level, False)
+
+
+def drawn_counts(rng: np.random.Generator, draws: int, count: int) -> np.ndarray:
+    """How often each of `count` things comes when as many are drawn with return, float64 [draws, count]."""
+    picks = rng.integers(count, size=(draws, count)) + np.arange(draws)[:, None] * count
+    return np.bincount(picks.ravel(), minlength=draws * count).reshape(draws, count).astype(np.float64)
+
+
+def _redrawn(
+    rng: np.random.Generator, correct: np.ndarray, samples: int, runs: np.ndarray, problems: np.ndarray
+) -> np.ndarray:
+    """Right samples in every draw, [R], of runs [R, S] and problems [R, P]. correct: [S, P], right of `samples`.
+
+    n samples redrawn from a problem with c right of n: Binomial(n, c/n). m such problems together: Binomial(m n, c/n).
+    """
+    cells = np.zeros((len(runs), samples + 1))  # drawn cells by their number of right samples
+    for s, counts in enumerate(correct):
+        cells += runs[:, s, None] * (problems @ (counts[:, None] == np.arange(samples + 1)).astype(np.float64))
+    trials = samples * np.rint(cells).astype(np.int64)
+    return rng.binomial(trials, np.arange(samples + 1) / samples).sum(axis=1)
 
 
 def _bootstrap(point: float, means: np.ndarray, n: int, level: float, exact: bool) -> Bootstrap:

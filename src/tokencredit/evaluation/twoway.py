@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokencredit.evaluation.compare import Bootstrap
+from tokencredit.evaluation.compare import Bootstrap, drawn_counts
 from tokencredit.study.errors import UserError
 from tokencredit.study.seeds import derive
 
@@ -30,12 +30,11 @@ class Redraw:
     problems: tuple[np.ndarray, ...]
 
     def means(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        """Draws [R, K] of the mean over benchmarks of the mean over (run, problem). values, per benchmark: [S, P, K]."""
+        """Draws [R, K] of the mean over benchmarks of the mean over (run, problem). values: [S, P, K] of each."""
         out = np.zeros((len(self.runs), values[0].shape[2]))
         for x, v in zip(values, self.problems, strict=True):
-            weight = self.runs.sum(axis=1) * v.sum(axis=1)
-            for k in range(x.shape[2]):
-                out[:, k] += np.einsum("rp,rp->r", v, self.runs @ x[:, :, k]) / weight
+            total = sum(self.runs[:, s, None] * (v @ run) for s, run in enumerate(x))
+            out += total / (self.runs.sum(axis=1) * v.sum(axis=1))[:, None]
         return out / len(values)
 
 
@@ -61,15 +60,14 @@ class Redraws:
         for name, labels in questions.items():
             place = {label: i for i, label in enumerate(dict.fromkeys(labels))}
             drawn = self._drawn(("problems", name), len(place))
-            problems.append(drawn[:, [place[label] for label in labels]])
+            problems.append(drawn if len(place) == len(labels) else drawn[:, [place[label] for label in labels]])
         return Redraw(runs, tuple(problems))
 
     def _drawn(self, what: tuple[int | str, ...], count: int) -> np.ndarray:
-        """Multinomial counts [R, count]: how often each of `count` was drawn."""
+        """How often each of `count` was drawn, [R, count]."""
         if what not in self._known:
             rng = np.random.default_rng(derive("two-way bootstrap", *self.name, *what))
-            drawn = rng.multinomial(count, np.full(count, 1 / count), size=self.draws)
-            self._known[what] = drawn.astype(np.float64)
+            self._known[what] = drawn_counts(rng, self.draws, count)
         return self._known[what]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tokencredit.analysis.plan import Plan
-from tokencredit.reporting import figures, heatmap, overlap, page, tables, variants
+from tokencredit.reporting import figures, gain, heatmap, length, overlap, page, tables, variants
 from tokencredit.reporting.answer import answer
 from tokencredit.reporting.inline import inline_svg, palette, variable
 from tokencredit.reporting.results import Results, load
@@ -37,12 +37,23 @@ def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> 
     files += figures.draw(expected, root, out / "figures")
     results = load(expected, root / "analysis")
     files += heatmap.write(results.plan, root, out)
-    analyses = sections(config, root, out / "figures")
+    analyses = _from_samples(study, results, root, out / "figures") + sections(config, root, out / "figures")
     analyses += [s for s in (variants.section(root, results.plan),) if s is not None]
     analyses.append(overlap.section(root, results.plan.benchmark_label))
     files += [path for section in analyses for path in section.files]
     text = render(config, study, results, root, out / "figures", analyses)
     return [*files, write_text(out / "report.html", text)]
+
+
+def _from_samples(study: Study, results: Results, root: Path, drawn: Path) -> list[Section]:
+    """The sections on where a gain comes from and on length, where there is something to compare."""
+    notes = [n for n in packaged("published.yaml")["notes"] if n["method"] in results.plan.methods]
+    said = {about: [n["text"] for n in notes if n.get("about") == about] for about in ("gain", "length")}
+    made = [
+        gain.section(results, root, drawn, said["gain"]),
+        length.section(results, root, drawn, said["length"], length.arms(study)),
+    ]
+    return [s for s in made if s is not None]
 
 
 def render(
