@@ -34,7 +34,8 @@ if stage == "train":
 elif stage == "analyse":
     outputs = [os.path.join(args["--out"], n) for n in ("panel_tokens.parquet", "record.json")]
 elif stage == "aggregate":
-    names = ("summary", "paired", "paired_problems", "grading", "curves", "timing")
+    names = ["summary", "paired", "paired_problems", "grading", "curves", "timing"]
+    names += ["strata", "pass_differences", "budgets", "equal_tokens", "equal_length", "length_models"]
     outputs = [os.path.join(args["--out"], f"{n}.csv") for n in names]
 elif stage == "report":
     models = specification("aggregate")["grid"]["models"]
