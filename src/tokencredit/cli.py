@@ -82,10 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         "evaluate", _evaluate, "Evaluate one checkpoint on one benchmark.",
         "checkpoint", "problems", "output", "record", "state",
     )  # fmt: skip
-    analyse = stage(
-        "analyse", _analyse, "Look into one checkpoint without training it.", "checkpoint", "problems", "out", "state"
-    )
-    analyse.add_argument("--semifactuals", type=Path, required=True)
+    analyse = stage("analyse", _analyse, "Look into one checkpoint without training it.", "checkpoint", "out", "state")
+    analyse.add_argument("--problems", type=Path, nargs="+", required=True, help="tables named as their sets")
+    analyse.add_argument("--semifactuals", type=Path, help="of the problems, for the kinds that read them")
     stage("aggregate", _aggregate, "Turn samples and metrics into the study's tables.", "out")
     stage("report", _report, "Tables, figures and the report page.", "out")
 

@@ -153,5 +153,6 @@ def test_every_cell_of_the_embedded_study_is_planned(empty: Folder) -> None:
         "panel": 2,
         "filtered": 1,
         "fidelity": 2,
+        "completion": 2,
         **ENDING,
     }

@@ -75,3 +75,34 @@ use rule panel as fidelity with:
         record=PLACE.analysis("{analysis}", ANALYSED, "{step}", "record.json"),
     wildcard_constraints:
         analysis=analysis_names(STUDY, "fidelity"),
+
+
+rule completion:
+    input:
+        spec=PLACE.spec("analysis.{analysis}.{model}"),
+        checkpoint=lambda w: PLACE.checkpoint(Cell(w.model, w.method, int(w.seed)), int(w.step)),
+        problems=lambda w: [PLACE.problem_set(name) for name in STUDY.analyses[w.analysis].sets],
+    output:
+        [PLACE.analysis("{analysis}", ANALYSED, "{step}", f"{t}.parquet") for t in ANALYSES["completion"].tables],
+        record=PLACE.analysis("{analysis}", ANALYSED, "{step}", "record.json"),
+    log:
+        f"{PLACE.root}/logs/analyse.{{analysis}}.{ANALYSED.id}.step{{step}}.log",
+    wildcard_constraints:
+        analysis=analysis_names(STUDY, "completion"),
+    priority: 5
+    conda:
+        "../../envs/cpu.yaml"
+    threads: STUDY.runtime.threads
+    resources:
+        mem_mb=3000,
+        runtime=120,
+        gpu=GPU,
+    params:
+        runtime=PLACE.spec("runtime"),
+        out=lambda w, output: Path(output.record).parent,
+        state=f"{PLACE.root}/state/analyse.{{analysis}}.{ANALYSED.id}.step{{step}}",
+    shell:
+        "exec tokencredit analyse --spec {input.spec:q} --checkpoint {input.checkpoint:q} --problems {input.problems:q}"
+        " --out {params.out:q} --state {params.state:q} --runtime {params.runtime:q}"
+        " --cell {wildcards.model}.{wildcards.method}.seed{wildcards.seed}.step{wildcards.step}.{wildcards.analysis}"
+        " --log {log:q}"

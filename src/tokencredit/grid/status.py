@@ -89,7 +89,7 @@ def jobs(study: Study, shelf: Layout) -> Iterator[Job]:
     yield Job("problems", "train", beside(shelf.problems), spec["problems.train"])
     for name in study.grid.benchmarks:
         yield Job("problems", name, beside(shelf.benchmark(name)), spec[f"problems.{name}"])
-    analysed = {study.analyses[name].problems for name in study.grid.analyses}
+    analysed = {problems for name in study.grid.analyses for problems in study.analyses[name].perturbed_sets}
     if "train" in analysed or any(needs_semifactuals(study, method) for method in study.grid.methods):
         yield Job("semifactuals", "", beside(shelf.semifactuals), spec["semifactuals"], (shelf.problems,))
     for name in sorted(analysed - {"train"}):
@@ -108,8 +108,9 @@ def jobs(study: Study, shelf: Layout) -> Iterator[Job]:
         label = f"{cell.id}.step{step}.{name}"
         yield Job("evaluate", label, record, spec[f"evaluate.{name}"], tuple(inputs), *_at(cell))
     for name, cell, step in analyses(study):
-        problems = study.analyses[name].problems
-        inputs = [shelf.checkpoint(cell, step), shelf.problem_set(problems), shelf.perturbed(problems)]
+        look = study.analyses[name]
+        inputs = [shelf.checkpoint(cell, step), *map(shelf.problem_set, look.sets)]
+        inputs += map(shelf.perturbed, look.perturbed_sets)
         record = shelf.analysis(name, cell, step, "record.json")
         label = f"{cell.id}.step{step}.{name}"
         yield Job("analyse", label, record, spec[f"analysis.{name}.{cell.model}"], tuple(inputs), *_at(cell))

@@ -19,7 +19,7 @@ from tokencredit.study.tables import read_json
 class Entry:
     """One analysis of one policy. policy: its label; folder: of record.json and the tables, there or not.
 
-    labels: of the grid's methods, in its order.
+    labels: of the grid's methods, in its order; sets: names of problem sets as the report shows them.
     """
 
     name: str
@@ -30,6 +30,10 @@ class Entry:
     step: int
     folder: Path
     labels: Mapping[str, str] = field(default_factory=dict)
+    sets: Mapping[str, str] = field(default_factory=dict)
+
+    def set_label(self, name: str) -> str:
+        return "Training problems" if name == "train" else self.sets.get(name) or name
 
     def record(self) -> dict[str, Any] | None:
         """The analysis' record, None where it has not been run."""
@@ -50,6 +54,7 @@ def sections(config: Mapping[str, Any], root: Path | str, out: Path | str) -> li
     """The section of every kind that the grid names, by reporting/{kind}.py; figures go into `out`."""
     study, place, found = load_study(config, "the report's spec"), layout(root), []
     labels = {name: study.methods[name].label or name for name in study.grid.methods}
+    sets = {name: study.benchmarks[name].label or name for name in study.grid.benchmarks}
     for kind in ANALYSES:
         entries = []
         for name, cell, step in analyses(study):
@@ -57,7 +62,7 @@ def sections(config: Mapping[str, Any], root: Path | str, out: Path | str) -> li
                 policy = "Base model" if cell.method == BASE else study.methods[cell.method].label or cell.method
                 folder = Path(place.analysis(name, cell, step, "record.json")).parent
                 label = study.analyses[name].label or name
-                entries.append(Entry(name, label, cell.model, policy, cell.seed, step, folder, labels))
+                entries.append(Entry(name, label, cell.model, policy, cell.seed, step, folder, labels, sets))
         if entries:
             found.append(importlib.import_module(f"tokencredit.reporting.{kind}").section(entries, Path(out)))
     return found

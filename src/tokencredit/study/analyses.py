@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tokencredit.study.base import Name, Settings, Strings
 
 Positive = Annotated[int, Field(ge=1)]
 
 
-class Analysis(Settings):
-    """One response each to `count` problems, by every policy named: `base`, or a method's final checkpoint."""
+class Look(Settings):
+    """A look into every policy named: `base`, or a method's final checkpoint."""
 
     label: str = ""
     policies: Annotated[tuple[Name, ...], Field(strict=False)] = ("base",)
+    tables: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Problem sets that are read: the training problems ("train"), or benchmarks of the grid."""
+        return ()
+
+    @property
+    def perturbed_sets(self) -> tuple[str, ...]:
+        """Those of them whose semifactuals are read too."""
+        return self.sets
+
+
+class Analysis(Look):
+    """One response each to `count` problems."""
+
     problems: Name = "train"  # the training problems, or a benchmark of the grid
     count: Positive = 1000
     max_tokens: Positive = 8192
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return (self.problems,)
 
 
 class Panel(Analysis):
@@ -82,5 +102,45 @@ class Fidelity(Analysis):
     tables: ClassVar[tuple[str, ...]] = ("fidelity_tokens", "fidelity_credits", "fidelity_scores")
 
 
-AnyAnalysis = Annotated[Panel | Filtered | Fidelity, Field(discriminator="kind")]
-ANALYSES: dict[str, type[Analysis]] = {"panel": Panel, "filtered": Filtered, "fidelity": Fidelity}
+class Completion(Look):
+    """Contamination: how a policy completes problems it is shown the beginning of, beside sets it cannot have seen.
+
+    problems: sets (default: the training problems and every benchmark of the grid); controls: those of them that the
+    model cannot have seen (default: synthetic benchmarks); share: of a problem's characters that are shown, to the end
+    of a word; count: problems of each set at most; shard_problems: problems per resumable part.
+    """
+
+    kind: Literal["completion"]
+    problems: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    controls: Annotated[tuple[Name, ...] | None, Field(strict=False)] = None
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    count: Positive = 500
+    max_tokens: Positive = 512
+    shard_problems: Positive = 256
+    tables: ClassVar[tuple[str, ...]] = ("completions",)
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return self.problems
+
+    @property
+    def perturbed_sets(self) -> tuple[str, ...]:
+        return ()
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if len(set(self.problems)) < len(self.problems):
+            raise ValueError("problems: each set once")
+        for name in self.controls or ():
+            if self.problems and name not in self.problems:
+                raise ValueError(f"controls: '{name}' is not among problems ({', '.join(self.problems)})")
+        return self
+
+
+AnyAnalysis = Annotated[Panel | Filtered | Fidelity | Completion, Field(discriminator="kind")]
+ANALYSES: dict[str, type[Look]] = {
+    "panel": Panel,
+    "filtered": Filtered,
+    "fidelity": Fidelity,
+    "completion": Completion,
+}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tokencredit.study.analyses import AnyAnalysis
+from tokencredit.study.analyses import AnyAnalysis, Completion
 from tokencredit.study.base import Ints, Name, Settings, Strings, expand, parse, unknown_name
 from tokencredit.study.engines import AnyEngine
 from tokencredit.study.errors import UserError
@@ -68,6 +68,20 @@ class Benchmark(Settings):
     checkpoints: Literal["all", "final"] = "all"
     tolerance: Annotated[float, Field(gt=0)] | None = None
     label: str = ""
+
+
+class Average(Settings):
+    """A mean over benchmarks of the grid, each counted once, in place of the macro mean over all of them."""
+
+    label: str = ""
+    of: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+
+    @field_validator("of")
+    @classmethod
+    def _distinct(cls, of: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(of)) != len(of):
+            raise ValueError("names a benchmark twice")
+        return of
 
 
 class Overlap(Settings):
@@ -213,6 +227,7 @@ class Study(Settings):
     overlap: Overlap = Overlap()
     semifactuals: Semifactuals = Semifactuals()
     benchmarks: dict[Name, Benchmark]
+    averages: dict[Name, Average] = Field(default_factory=dict)
     models: dict[Name, Model]
     methods: dict[Name, Method]
     analyses: dict[Name, AnyAnalysis] = Field(default_factory=dict)
@@ -232,7 +247,7 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
 
     Raises UserError that names the key, what is wrong, and the nearest right one.
     """
-    study = parse(Study, values, where)
+    study = _with_sets(parse(Study, values, where))
     tables: dict[str, Mapping[str, Any]] = {
         "models": study.models,
         "methods": study.methods,
@@ -248,9 +263,19 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
         for policy in analysis.policies:
             if policy not in ("base", *study.grid.methods):
                 raise unknown_name("policy", policy, dict.fromkeys(("base", *study.grid.methods)), f"{at}.policies")
-        if analysis.problems not in ("train", *study.grid.benchmarks):
-            known = dict.fromkeys(("train", *study.grid.benchmarks))
-            raise unknown_name("problem set", analysis.problems, known, f"{at}.problems")
+        known = dict.fromkeys(("train", *study.grid.benchmarks))
+        controls = analysis.controls if isinstance(analysis, Completion) else None
+        for problems in (*analysis.sets, *(controls or ())):
+            if problems not in known:
+                raise unknown_name("problem set", problems, known, f"{at}.problems")
+    for name, average in study.averages.items():
+        if name in study.benchmarks or name == "macro":
+            raise UserError(f"{where}: averages.{name}: this is the name of something else; choose another one")
+        for benchmark in average.of:
+            if benchmark not in study.grid.benchmarks:
+                raise unknown_name(
+                    "benchmark", benchmark, dict.fromkeys(study.grid.benchmarks), f"{where}: averages.{name}.of"
+                )
     for name in study.overlap.against or ():
         if name not in study.grid.benchmarks:
             raise unknown_name("benchmark", name, dict.fromkeys(study.grid.benchmarks), f"{where}: overlap.against")
@@ -259,6 +284,20 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
     if "base" in study.methods:
         raise unknown_name("method", "base", {}, f"{where}: methods ('base' names the untrained model)")
     return study
+
+
+def _with_sets(study: Study) -> Study:
+    """The study with the sets of its completions named."""
+    named: dict[str, AnyAnalysis] = dict(study.analyses)
+    made = [
+        n for n in study.grid.benchmarks if n in study.benchmarks and study.benchmarks[n].source.kind == "synthetic"
+    ]
+    for name, a in named.items():
+        if isinstance(a, Completion):
+            problems = a.problems or ("train", *study.grid.benchmarks)
+            controls = tuple(n for n in made if n in problems) if a.controls is None else a.controls
+            named[name] = a.model_copy(update={"problems": problems, "controls": controls})
+    return study.model_copy(update={"analyses": named})
 
 
 def _check_credit(study: Study, name: str, where: str) -> None:

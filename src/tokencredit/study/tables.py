@@ -149,6 +149,18 @@ SCHEMAS: dict[str, list[Column]] = {
         _c("margin", _F, "top-2 margin p1 - p2 under the clean prompt"),
         _c("entropy", _F, "entropy of the next-token distribution under the clean prompt", "nats"),
     ],
+    "completions": [  # contamination: one row per problem that was begun and left to the policy
+        _c("set", _S, "train, or the benchmark"),
+        _c("problem_id", _S, "the problem"),
+        _c("shown", _I, "beginning of the problem that the policy was shown", "characters"),
+        _c("rest", _S, "what follows in the problem"),
+        _c("completion", _S, "what the policy wrote, greedily"),
+        _c("token_count", _I, "its tokens, EOS included", "tokens"),
+        _c("finish_reason", _S, "stop or length"),
+        _c("rouge_l", _F, "ROUGE-L (F1 over words) of the rest and as many words of the completion, 0 to 1"),
+        _c("exact", _B, "those words are the same"),
+        _c("answer", _B, "the gold answer stands in the completion and not in what was shown"),
+    ],
     "filtered_samples": [  # d-filtered decoding and its controls: one row per sample and arm
         _c(
             "arm", _S, "filter, plain, greedy, temperature (matched to the filter's entropy) or random (mask by chance)"
