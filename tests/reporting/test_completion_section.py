@@ -21,7 +21,8 @@ def record(controls: list[str]) -> dict[str, Any]:
     return {
         "spec": {"analysis": {"share": 0.6}},
         "left_out": {"aime": 1, "easy": 0},
-        "results": {"sets": sets, "against": {"aime": against} if controls else {}, "controls": controls},
+        "results": {"sets": sets, "against": {"aime": against} if controls else {}, "controls": controls}
+        | {"control": controls[0] if controls else None},
     }
 
 
@@ -48,6 +49,6 @@ def test_without_controls_nothing_is_concluded(tmp_path: Path) -> None:
 
 def test_a_difference_that_may_be_none_is_told_as_one() -> None:
     wide = {m: estimate(0.1, -0.1, 0.3) for m in ("exact", "rouge_l", "answer")}
-    assert "nothing shows that more" in verdict("AIME", wide)
-    assert "may have been read" in verdict("AIME", wide | {"rouge_l": estimate(0.1, 0.05, 0.15)})
-    assert "nothing shows that more" in verdict("AIME", wide | {"rouge_l": estimate(0.1, None, None)})
+    assert "nothing shows that more" in verdict("AIME", "Easy", wide)
+    assert "may have been read" in verdict("AIME", "Easy", wide | {"rouge_l": estimate(0.1, 0.05, 0.15)})
+    assert "nothing shows that more" in verdict("AIME", "Easy", wide | {"rouge_l": estimate(0.1, None, None)})

@@ -1,4 +1,7 @@
-"""What completions say: per set the share reproduced, ROUGE-L and answers, and each set against the controls.
+"""What completions say: per set the share reproduced, ROUGE-L and answers, and each set against one control.
+
+That is the control with the highest ROUGE-L, written most like what the model knows: against a set that merely reads
+differently, anything would look remembered.
 
 One completion per problem, so that problems are independent: Wilson intervals of shares, Newcombe's of a difference of
 two shares (Statistics in Medicine 17, 1998, method 10), Student's and Welch's for ROUGE-L.
@@ -20,19 +23,20 @@ SHARES = ("exact", "answer")
 
 
 def summarise(table: pa.Table, settings: Completion) -> dict[str, Any]:
-    """{"sets": set -> measure -> value, low, high; "against": set -> measure -> difference to all controls}."""
+    """{"sets": set -> measure -> value, low, high; "control": name; "against": set -> measure -> difference to it}."""
     names = np.asarray(table["set"].to_pylist(), dtype=object)
     columns = {m: table[m].to_numpy().astype(np.float64) for m in (*SHARES, "rouge_l")}
     controls = settings.controls or ()
-    control = np.isin(names, controls)
+    means = {name: float(columns["rouge_l"][names == name].mean()) for name in controls}
+    nearest = max(means, key=lambda name: means[name]) if means else None
     sets: dict[str, Any] = {}
     against: dict[str, Any] = {}
     for name in settings.problems:
         own = names == name
         sets[name] = {m: _estimate(v[own], m in SHARES) for m, v in columns.items()} | {"problems": int(own.sum())}
-        if control.any() and name not in controls:
-            against[name] = {m: difference(v[own], v[control], m in SHARES) for m, v in columns.items()}
-    return {"sets": sets, "against": against, "controls": list(controls)}
+        if nearest is not None and name not in controls:
+            against[name] = {m: difference(v[own], v[names == nearest], m in SHARES) for m, v in columns.items()}
+    return {"sets": sets, "against": against, "controls": list(controls), "control": nearest}
 
 
 def _estimate(values: np.ndarray, share: bool) -> dict[str, float | None]:

@@ -43,22 +43,24 @@ def _policy(entry: Entry, name: str, record: Mapping[str, Any]) -> Data:
     return {
         "name": name,
         "shown": fixed(settings["share"], 0),
-        "verdicts": [verdict(entry.set_label(s), r) for s, r in results["against"].items()],
-        "controlled": bool(results["controls"]),
+        "verdicts": [
+            verdict(entry.set_label(s), entry.set_label(results["control"]), r) for s, r in results["against"].items()
+        ],
+        "control": entry.set_label(results["control"]) if results["control"] else "",
         "rows": rows,
         "left_out": sum(record["left_out"].values()),
     }
 
 
-def verdict(label: str, against: Mapping[str, Estimate]) -> str:
-    """What the difference to the controls in exact completions and in ROUGE-L allows to say about one set."""
+def verdict(label: str, control: str, against: Mapping[str, Estimate]) -> str:
+    """What the difference to a control in exact completions and in ROUGE-L allows to say about one set."""
     exact, rouge = against["exact"], against["rouge_l"]
     size = f"{signed(exact['value'])} points ({_span(exact)}) exact, {signed(rouge['value'], 2, 1.0)} ROUGE-L"
     size += f" ({_span(rouge, 2, 1.0)})" if rouge["low"] is not None else ""
     above = [n for n, e in (("exact", exact), ("rouge", rouge)) if e["low"] is not None and e["low"] > 0]
     if above:
-        return f"{label}: more is reproduced than of the controls, {size}. Some of it may have been read in training."
-    return f"{label}: nothing shows that more is reproduced than of the controls, {size}."
+        return f"{label}: more is reproduced than of “{control}”, {size}. Some of it may have been read in training."
+    return f"{label}: nothing shows that more is reproduced than of “{control}”, {size}."
 
 
 def _row(label: str, r: Mapping[str, Any], against: Mapping[str, Estimate] | None, control: bool) -> Data:
