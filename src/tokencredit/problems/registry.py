@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from tokencredit.problems.loading import load
 from tokencredit.study.errors import UserError
-from tokencredit.study.registry import Entry, Missing, Registry, entries, file_names, nearest, resolve
+from tokencredit.study.registry import Entry, Missing, Registry, entries, file_names, nearest, published, resolve
 from tokencredit.study.sources import FileProblems, MadeProblems, RegistryProblems
 
 PAGE = """# Benchmarks and training sets
@@ -100,14 +100,25 @@ def checked(folder: str, names: Sequence[str] = ()) -> Iterator[str]:
 
 def page() -> str:
     """docs/benchmarks.md."""
-    head = ["set", "what", "source", "file", "rows", "usable", "answer", "samples (mcpo / scapo)", "licence"]
+    head = [
+        "set",
+        "what",
+        "source",
+        "file",
+        "rows",
+        "usable",
+        "answer",
+        "samples (mcpo / scapo)",
+        "published",
+        "licence",
+    ]
     lines = [PAGE, "| " + " | ".join(head) + " |", "| " + " | ".join(["---"] * len(head)) + " |"]
     notes = ["", "## Known defects and remarks", ""]
     for name, entry in entries().items():
         _, rows, answer, *samples, licence = _facts(name, entry)
         cells = [
             f"`{name}`", entry.title, _origin(entry), f"`{file_names(name)[0]}`", rows, str(entry.usable or entry.rows),
-            answer, " / ".join(samples), licence,
+            answer, " / ".join(samples), _months(name), licence,
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
         defects = "; ".join(f"`{key}`: {what}" for key, what in entry.defects.items())
@@ -115,6 +126,12 @@ def page() -> str:
             remarks = [f"{entry.notes}." if entry.notes else "", f"Rows by problem_id: {defects}." if defects else ""]
             notes.append(f"* `{name}`: {' '.join(r for r in remarks if r)}")
     return "\n".join([*lines, *notes, ""])
+
+
+def _months(name: str) -> str:
+    """'2025-02', '2024-02 to 2026-02', or 'not known'."""
+    months = published(name)
+    return " to ".join(dict.fromkeys([min(months), max(months)])) if months else "not known"
 
 
 def _origin(entry: Entry) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tokencredit.analysis.plan import Plan
-from tokencredit.reporting import figures, gain, heatmap, length, overlap, page, tables, variants
+from tokencredit.reporting import contamination, figures, gain, heatmap, length, overlap, page, tables, variants
 from tokencredit.reporting.answer import answer
 from tokencredit.reporting.inline import inline_svg, palette, variable
 from tokencredit.reporting.results import Results, load
@@ -46,13 +46,14 @@ def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> 
 
 
 def _from_samples(study: Study, results: Results, root: Path, drawn: Path) -> list[Section]:
-    """The sections on where a gain comes from and on length, where there is something to compare."""
+    """The sections on where a gain comes from, on length and on dates, where there is something to compare."""
     notes = [n for n in packaged("published.yaml")["notes"] if n["method"] in results.plan.methods]
     said = {about: [n["text"] for n in notes if n.get("about") == about] for about in ("gain", "length")}
     made = [
         gain.section(results, root, drawn, said["gain"]),
         length.section(results, root, drawn, said["length"], length.arms(study)),
     ]
+    made.append(contamination.section(results, study))
     return [s for s in made if s is not None]
 
 

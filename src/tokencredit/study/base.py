@@ -9,7 +9,7 @@ import string
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tokencredit.study.errors import UserError
 
@@ -19,6 +19,13 @@ T = TypeVar("T")
 # A YAML list read into a tuple; the items themselves stay strictly typed.
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 Ints = Annotated[tuple[int, ...], Field(strict=False)]
+
+# One month (2025-02) or a list of them.
+Months = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")], ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    Field(strict=False),
+]
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME)]

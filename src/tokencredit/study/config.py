@@ -8,12 +8,13 @@ workflow/studies overrides what differs. Maps (models, methods, benchmarks) hold
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from tokencredit.study.analyses import AnyAnalysis, Completion
-from tokencredit.study.base import Ints, Name, Settings, Strings, expand, parse, unknown_name
+from tokencredit.study.base import Ints, Months, Name, Settings, Strings, expand, parse, unknown_name
 from tokencredit.study.engines import AnyEngine
 from tokencredit.study.errors import UserError
 from tokencredit.study.methods import Method
@@ -52,22 +53,29 @@ class Adapter(Settings):
 
 
 class Model(Settings):
+    """A base model. released: its day, for what it can have read (contamination); no stage depends on it."""
+
     source: ModelSource
     prompt: Prompt = Prompt()
     adapter: Adapter = Adapter()
     dtype: Literal["float32", "bfloat16"] = "float32"
     engine: AnyEngine = "auto"
     gradient_checkpointing: bool = False
+    released: Annotated[date | None, Field(strict=False)] = None
 
 
 class Benchmark(Settings):
-    """A problem set to evaluate on. One named like a set of the registry needs no source: that set is meant."""
+    """A problem set to evaluate on. One named like a set of the registry needs no source: that set is meant.
+
+    published: months in which its problems were first public; the registry knows its sets'.
+    """
 
     source: ProblemSource
     samples: Positive = 16
     checkpoints: Literal["all", "final"] = "all"
     tolerance: Annotated[float, Field(gt=0)] | None = None
     label: str = ""
+    published: Months = ()
 
 
 class Average(Settings):

@@ -144,6 +144,9 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
     def credit_settings(method: str) -> dict[str, Any]:
         return {k: v for k, v in full["methods"][method].items() if k != "label"}
 
+    def model_settings(model: str) -> dict[str, Any]:
+        return {k: v for k, v in full["models"][model].items() if k != "released"}
+
     out: dict[str, dict[str, Any]] = {
         **_training_problems(study),
         "semifactuals": {"stage": "semifactuals", "seed": study.seed, "semifactuals": full["semifactuals"]},
@@ -183,7 +186,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             "method": cell.method,
             "cell_seed": cell.seed,
             "seed": study.seed,
-            "settings": full["models"][cell.model],
+            "settings": model_settings(cell.model),
             "credit_method": credit_settings(cell.method),
             "training": full["training"],
         }
@@ -195,7 +198,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
                 "model": model,
                 "seed": study.seed,
                 "analysis": {k: v for k, v in full["analyses"][name].items() if k not in ("label", "policies")},
-                "settings": full["models"][model],
+                "settings": model_settings(model),
                 "training": full["training"],
             }
             if isinstance(study.analyses[name], Fidelity):  # the one that asks what each method would credit
@@ -211,6 +214,8 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             for name in study.grid.benchmarks
         },
     }
+    if study.averages:
+        out["aggregate"]["averages"] = full["averages"]
     out["report"] = {"stage": "report", "config": _selected(study, full)}
     return out
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field
 
-from tokencredit.study.base import Name, Settings, Strings, expand, parse
+from tokencredit.study.base import Months, Name, Settings, Strings, expand, parse
 from tokencredit.study.errors import UserError
 from tokencredit.study.sources import (
     AnswerKind,
@@ -71,6 +71,7 @@ class Entry(Settings):
 
     title: str
     role: Literal["train", "benchmark"] = "benchmark"
+    published: Months = ()
     hub: Hub | None = None
     url: str = ""
     files: Strings = ()  # names beside NAME.jsonl, NAME.parquet, NAME.csv
@@ -128,8 +129,18 @@ def _filled(name: str, benchmark: Any, protocol: str) -> Any:
     entry = entries().get(source.get("name", "")) if isinstance(source, Mapping) and _named(source) else None
     if entry is None:
         return benchmark
-    known = {"label": entry.title, "tolerance": entry.tolerance, "samples": entry.samples.get(protocol)}
+    known: dict[str, Any] = {"label": entry.title, "tolerance": entry.tolerance, "samples": entry.samples.get(protocol)}
+    known["published"] = list(published(source["name"])) or None
     return {k: v for k, v in known.items() if v is not None} | dict(benchmark)
+
+
+def published(name: str) -> tuple[str, ...]:
+    """Months in which a set's problems were first public, those of its parts for a set made of others; () not known."""
+    entry = entries()[name]
+    if entry.published or entry.made is None:
+        return entry.published
+    parts = [published(part) for part in entry.made.of]
+    return tuple(sorted({month for part in parts for month in part})) if all(parts) else ()
 
 
 def _named(source: Mapping[str, Any]) -> bool:
