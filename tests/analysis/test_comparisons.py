@@ -247,6 +247,15 @@ def test_differences_are_the_same_in_every_file(study: tuple[Path, dict[str, Row
             assert float(r["estimate"]) == pytest.approx(float(want["difference"]), abs=1e-9)
 
 
+def test_every_column_is_explained(study: tuple[Path, dict[str, Row], dict[str, Path]], root: Path) -> None:
+    page = (root / "docs" / "open_questions.md").read_text()
+    common, *_ = page.split("\n## ")
+    for name in comparisons.NAMES:
+        section = page.split(f"\n## {name}.csv\n", 1)[1].split("\n## ", 1)[0]
+        for column in study[2][name].read_text().splitlines()[0].split(","):
+            assert f"`{column}`" in section or f"`{column}`" in common, f"{name}.csv: {column}"
+
+
 def test_a_grid_without_a_pair_has_files_without_rows(tmp_path: Path) -> None:
     root, made_specs = build(tmp_path, config(seeds=1, rollouts=10, samples=2))
     for path in root.glob("eval/tiny/grpo/**/*.parquet"):

@@ -19,7 +19,7 @@ def record(controls: list[str]) -> dict[str, Any]:
     against = {k: estimate(0.3, 0.2, 0.4) for k in own}
     sets = {name: own | {"problems": 30} for name in ("aime", "easy")}
     return {
-        "spec": {"analysis": {"share": 0.6}},
+        "spec": {"analysis": {"share": 0.6, "problems": ["aime", "easy"]}},
         "left_out": {"aime": 1, "easy": 0},
         "results": {"sets": sets, "against": {"aime": against} if controls else {}, "controls": controls}
         | {"control": controls[0] if controls else None},

@@ -38,13 +38,15 @@ def _policy(entry: Entry, name: str, record: Mapping[str, Any]) -> Data:
     settings = record["spec"]["analysis"]
     rows = [
         _row(entry.set_label(s), r, results["against"].get(s), s in results["controls"])
-        for s, r in results["sets"].items()
+        for s, r in ((name, results["sets"][name]) for name in settings["problems"])
     ]
     return {
         "name": name,
         "shown": fixed(settings["share"], 0),
         "verdicts": [
-            verdict(entry.set_label(s), entry.set_label(results["control"]), r) for s, r in results["against"].items()
+            verdict(entry.set_label(s), entry.set_label(results["control"]), results["against"][s])
+            for s in settings["problems"]
+            if s in results["against"]
         ],
         "control": entry.set_label(results["control"]) if results["control"] else "",
         "rows": rows,
