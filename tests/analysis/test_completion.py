@@ -105,13 +105,17 @@ def test_sets_stand_against_the_control_that_is_reproduced_most() -> None:
     assert math.isfinite(found["against"]["old"]["rouge_l"]["low"])
 
 
-def test_by_default_all_sets_are_asked_and_synthetic_benchmarks_are_controls() -> None:
+def test_by_default_all_sets_are_asked_and_what_cannot_have_been_read_is_a_control() -> None:
     values = study()
-    values["benchmarks"] |= {"own": {"source": {"kind": "jsonl", "path": "own.jsonl"}}}
-    values["grid"] |= {"benchmarks": ["b", "own"], "analyses": ["c"]}
+    for name, month in (("old", "2024-02"), ("new", "2026-02"), ("odd", None)):
+        dated = {} if month is None else {"published": month}
+        values["benchmarks"] |= {name: {"source": {"kind": "jsonl", "path": "own.jsonl"}} | dated}
+    values["grid"] |= {"benchmarks": ["b", "old", "new", "odd"], "analyses": ["c"]}
     values["analyses"] = {"c": {"kind": "completion"}}
-    made = specs(load_study(values))["analysis.c.m"]["analysis"]
-    assert (made["problems"], made["controls"]) == (["train", "b", "own"], ["b"])
+    for day, controls in ((None, ["b"]), ("2025-04-29", ["b", "new"])):
+        values["models"]["m"]["released"] = day
+        made = specs(load_study(values))["analysis.c.m"]["analysis"]
+        assert (made["problems"], made["controls"]) == (["train", "b", "old", "new", "odd"], controls)
 
 
 # ---- the stage

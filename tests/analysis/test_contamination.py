@@ -11,10 +11,11 @@ import pytest
 
 from tests.reporting.fake_results import build, config
 from tokencredit.analysis.aggregate import aggregate
-from tokencredit.analysis.contamination import group_of, groups, scores
+from tokencredit.analysis.contamination import groups, scores
 from tokencredit.reporting import contamination
 from tokencredit.reporting.results import load
 from tokencredit.study.config import Benchmark, load_study
+from tokencredit.study.dates import group_of
 from tokencredit.study.errors import UserError
 from tokencredit.study.grid import specs
 from tokencredit.study.registry import entries, published
@@ -41,7 +42,7 @@ def benchmark(*months: str, kind: str = "jsonl") -> Benchmark:
     ],
 )
 def test_group_by_month_and_day(made: Benchmark, day: date | None, group: str) -> None:
-    assert group_of(made, day) == group
+    assert group_of(made.published, day, made.source.kind == "synthetic") == group
 
 
 def test_gains_of_groups_are_paired_over_seeds() -> None:

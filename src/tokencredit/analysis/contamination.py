@@ -1,13 +1,8 @@
 """Accuracy and gain on problems from before and from after the base model's release.
 
-A model cannot have read what was published after it. Benchmarks fall into groups by the months in which their problems
-were first public (setting `published`, known for the registry's sets) and the model's day of release (`released`):
-
-    before    no later than the month of the release: may have been read
-    after     later: cannot have been read
-    both      some of either (years of a contest, pooled)
-    made      synthetic, made by this project: cannot have been read
-    unknown   a month or the day is not known
+A model cannot have read what was published after it. Benchmarks fall into the groups of study/dates.py by the months in
+which their problems were first public (setting `published`, known for the registry's sets) and the model's day of
+release (`released`).
 
 A group's score is the mean over its benchmarks, per seed. Groups differ in difficulty, so that a higher score before
 proves nothing; a gain that is larger before than after is what memory would look like.
@@ -23,8 +18,8 @@ from tokencredit.analysis.plan import BASE
 from tokencredit.evaluation.compare import Comparison, over_seeds
 from tokencredit.evaluation.metrics import mean
 from tokencredit.study.config import Benchmark
+from tokencredit.study.dates import GROUPS, group_of
 
-GROUPS = ("before", "after", "both", "made", "unknown")
 Values = Callable[[str, str], Mapping[int, float]]  # (method, benchmark) -> seed -> accuracy at the last step
 
 
@@ -39,19 +34,9 @@ class Score:
     gain: Comparison | None
 
 
-def group_of(benchmark: Benchmark, released: date | None) -> str:
-    """The group of a benchmark for a model of that day."""
-    if not benchmark.published:
-        return "made" if benchmark.source.kind == "synthetic" else "unknown"
-    if released is None:
-        return "unknown"
-    later = [month > f"{released:%Y-%m}" for month in benchmark.published]
-    return "after" if all(later) else "both" if any(later) else "before"
-
-
 def groups(benchmarks: Mapping[str, Benchmark], released: date | None) -> dict[str, tuple[str, ...]]:
     """Group -> its benchmarks, in the order of GROUPS; groups without any are left out."""
-    found = {name: group_of(b, released) for name, b in benchmarks.items()}
+    found = {name: group_of(b.published, released, b.source.kind == "synthetic") for name, b in benchmarks.items()}
     return {g: names for g in GROUPS if (names := tuple(n for n, own in found.items() if own == g))}
 
 

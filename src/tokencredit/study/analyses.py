@@ -106,8 +106,9 @@ class Completion(Look):
     """Contamination: how a policy completes problems it is shown the beginning of, beside sets it cannot have seen.
 
     problems: sets (default: the training problems and every benchmark of the grid); controls: those of them that the
-    model cannot have seen (default: synthetic benchmarks); share: of a problem's characters that are shown, to the end
-    of a word; count: problems of each set at most; shard_problems: problems per resumable part.
+    model cannot have seen (default: synthetic benchmarks, and those published after the model's release); share: of a
+    problem's characters that are shown, to the end of a word; count: problems of each set at most; shard_problems:
+    problems per resumable part.
     """
 
     kind: Literal["completion"]

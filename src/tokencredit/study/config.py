@@ -295,16 +295,13 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
 
 
 def _with_sets(study: Study) -> Study:
-    """The study with the sets of its completions named."""
-    named: dict[str, AnyAnalysis] = dict(study.analyses)
-    made = [
-        n for n in study.grid.benchmarks if n in study.benchmarks and study.benchmarks[n].source.kind == "synthetic"
-    ]
-    for name, a in named.items():
-        if isinstance(a, Completion):
-            problems = a.problems or ("train", *study.grid.benchmarks)
-            controls = tuple(n for n in made if n in problems) if a.controls is None else a.controls
-            named[name] = a.model_copy(update={"problems": problems, "controls": controls})
+    """The study with the sets of its completions named: by default the training problems and every benchmark."""
+    named: dict[str, AnyAnalysis] = {
+        name: a.model_copy(update={"problems": a.problems or ("train", *study.grid.benchmarks)})
+        if isinstance(a, Completion)
+        else a
+        for name, a in study.analyses.items()
+    }
     return study.model_copy(update={"analyses": named})
 
 

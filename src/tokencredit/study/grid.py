@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokencredit.study.analyses import Fidelity
+from tokencredit.study.analyses import Completion, Fidelity
 from tokencredit.study.base import expand
 from tokencredit.study.config import Study
+from tokencredit.study.dates import UNSEEN, group_of
 from tokencredit.study.errors import UserError
 from tokencredit.study.registry import Missing, local_files, resolve
 from tokencredit.study.sources import FolderModel, ProblemSource, SyntheticProblems
@@ -191,17 +192,21 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             "training": full["training"],
         }
     for name in study.grid.analyses:
+        look = study.analyses[name]
         for model in study.grid.models:
+            analysis = {k: v for k, v in full["analyses"][name].items() if k not in ("label", "policies")}
+            if isinstance(look, Completion) and look.controls is None:
+                analysis["controls"] = _unseen(study, look.sets, model)
             out[f"analysis.{name}.{model}"] = {
                 "stage": "analyse",
                 "name": name,
                 "model": model,
                 "seed": study.seed,
-                "analysis": {k: v for k, v in full["analyses"][name].items() if k not in ("label", "policies")},
+                "analysis": analysis,
                 "settings": model_settings(model),
                 "training": full["training"],
             }
-            if isinstance(study.analyses[name], Fidelity):  # the one that asks what each method would credit
+            if isinstance(look, Fidelity):  # the one that asks what each method would credit
                 out[f"analysis.{name}.{model}"]["methods"] = {m: credit_settings(m) for m in study.grid.methods}
     out["aggregate"] = {
         "stage": "aggregate",
@@ -218,6 +223,13 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
         out["aggregate"]["averages"] = full["averages"]
     out["report"] = {"stage": "report", "config": _selected(study, full)}
     return out
+
+
+def _unseen(study: Study, sets: Sequence[str], model: str) -> list[str]:
+    """Benchmarks among `sets` that the model cannot have read."""
+    known = {n: study.benchmarks[n] for n in sets if n in study.grid.benchmarks}
+    day = study.models[model].released
+    return [n for n, b in known.items() if group_of(b.published, day, b.source.kind == "synthetic") in UNSEEN]
 
 
 def _source(study: Study, source: ProblemSource) -> dict[str, Any]:
