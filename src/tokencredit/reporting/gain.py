@@ -19,7 +19,7 @@ from tokencredit.reporting.text import listed, signed
 
 TITLE = "Where the gain comes from"
 SOLVED = ("never", "up to ¼", "¼ to ¾", "above ¾", "always")  # STRATA as a reader sees them
-SORTED = {"same": "the same samples", "half": "the other half of the samples", "run": "another run"}
+SORTED = {"same": "the same samples", "half": "the other half", "run": "another run"}
 
 Data = dict[str, Any]
 

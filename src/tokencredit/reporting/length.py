@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from tokencredit.reporting.text import fixed, interval, signed
 from tokencredit.study.config import Study
 
 TITLE = "Length or credit"
+TENTH = 100 * math.log2(1.1)  # points per doubling -> points for a tenth more tokens
 ALIKE = 1.05  # answers whose lengths differ by less than this factor are told as equally long
 
 Data = dict[str, Any]
@@ -145,10 +147,11 @@ def _estimate(rows: Sequence[Row], fit: str, term: str, method: str, benchmark: 
 
 
 def _slope(rows: Sequence[Row], headline: str) -> Data:
-    """Points per doubling among runs of one method, and among all runs."""
+    """Points for answers that are a tenth longer, among runs of one method and among all runs."""
     found = {t: _estimate(rows, "runs", t, "", headline) for t in ("slope", "slope_all")}
     return {
-        t: {"value": points(r, "estimate"), "interval": span(r), "n": r["n"]} if r else None for t, r in found.items()
+        t: {"value": points(r, "estimate", TENTH), "interval": span(r, scale=TENTH), "n": r["n"]} if r else None
+        for t, r in found.items()
     }
 
 
@@ -165,7 +168,9 @@ def _fit(p: Plan, method: str, rows: Sequence[Row], headline: str) -> Data:
     out: Data = {"label": p.label(method)}
     for name, (fit, term, benchmark) in terms.items():
         r = _estimate(rows, fit, term, method, benchmark)
-        out[name] = {"value": points(r, "estimate"), "interval": span(r)} if r else {"value": "–", "interval": ""}
+        scale = TENTH if term == "slope" else 100.0
+        found = {"value": points(r, "estimate", scale), "interval": span(r, scale=scale)} if r else None
+        out[name] = found or {"value": "–", "interval": ""}
     return out
 
 

@@ -29,8 +29,8 @@ def sure(row: Row, low: str = "low", high: str = "high") -> bool:
     return a is not None and b is not None and (a > 0 or b < 0)
 
 
-def points(row: Row, name: str = "difference") -> str:
-    return signed(number(row[name]))
+def points(row: Row, name: str = "difference", scale: float = 100.0) -> str:
+    return signed(number(row[name]), scale=scale)
 
 
 def percent(row: Row, name: str) -> str:
