@@ -27,10 +27,10 @@ def made(problems: dict[str, str], tokens: dict[str, Sequence[int]] | int = 10) 
     return outcomes(pa.Table.from_pylist(rows, schema=schema("samples")))
 
 
-def pair(ours: Sequence[Sequence[Outcomes]], theirs: Sequence[Sequence[Outcomes]]) -> Pair:
-    """ours, theirs: [benchmark][seed]."""
+def pair(ours: Sequence[Sequence[Outcomes]], theirs: Sequence[Sequence[Outcomes]], **origins: str) -> Pair:
+    """ours, theirs: [benchmark][seed]; origins: problem -> question."""
     names = tuple("abc"[: len(ours)])
     group = "a" if len(names) == 1 else "macro"
     head = {"study": "s", "model": "m", "method": "new", "baseline": "old", "benchmark": group, "step": 2}
     seeds = tuple(range(len(ours[0])))
-    return Pair(head, group, names, seeds, tuple(map(tuple, ours)), tuple(map(tuple, theirs)))
+    return Pair(head, group, names, seeds, tuple(map(tuple, ours)), tuple(map(tuple, theirs)), origins)

@@ -16,10 +16,12 @@ from tokencredit.analysis import budgets, comparisons, equal_length, length_mode
 from tokencredit.analysis.aggregate import aggregate
 from tokencredit.analysis.csvfile import number
 from tokencredit.analysis.plan import plan
+from tokencredit.analysis.questions import questions
 from tokencredit.evaluation.metrics import Outcomes, mean_pass_at_k
 from tokencredit.evaluation.twoway import Redraws
 from tokencredit.study.config import load_study
 from tokencredit.study.grid import specs
+from tokencredit.study.tables import read_table, write_table
 
 Row = dict[str, Any]
 
@@ -90,6 +92,33 @@ def test_benchmarks_are_pooled_over_their_problems() -> None:
     theirs = [[made({"p": "10"})], [made({"q": "01", "r": "10"})]]
     (row,) = [r for r in strata.rows([pair(ours, theirs)]) if r["sorted_by"] == "same" and r["rows"]]
     assert (row["benchmark"], row["rows"], row["difference"]) == ("pooled", 3, pytest.approx(1 / 3))
+
+
+def test_rows_of_one_question_are_one_cluster() -> None:
+    """The same problem in four orders is worth one problem: its interval is that of the problems alone."""
+    once = {"p": "1100", "q": "1110", "r": "1111"}, {"p": "0100", "q": "1000", "r": "1111"}
+    often = [{f"{n}{i}": v for n, v in side.items() for i in range(4)} for side in once]
+    origins = {f"{n}{i}": n for n in "pqr" for i in range(4)}
+
+    def mean(pairs: Any) -> Row:
+        (row,) = [r for r in length_models.over_problems([pairs]) if r["term"] == "difference"]
+        return row
+
+    alone, copied = pair(*([[made(v)]] for v in once)), pair(*([[made(v)]] for v in often), **origins)
+    assert mean(copied) == mean(alone)
+    draws = [pass_differences.rows([p], Redraws("t"))[0] for p in (alone, copied)]
+    assert draws[0] == draws[1]
+    (row,) = [r for r in strata.rows([copied]) if (r["sorted_by"], r["stratum"]) == ("same", "(0, .25]")]
+    assert (row["rows"], row["problems"]) == (8, 2)
+
+
+def test_questions_are_read_from_the_tags(tmp_path: Path) -> None:
+    root, made_specs = build(tmp_path, config(seeds=1, rollouts=10, samples=2))
+    path = root / "problems/bench/easy.parquet"
+    rows = read_table("problems", path).to_pylist()
+    rows[1]["tags"] = ["order:BACD", f"base:{rows[0]['problem_id']}"]
+    write_table("problems", rows, path)
+    assert questions(plan(made_specs["aggregate"]), root) == {rows[1]["problem_id"]: rows[0]["problem_id"]}
 
 
 # ---- pass@k

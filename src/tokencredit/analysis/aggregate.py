@@ -25,6 +25,7 @@ import numpy as np
 from tokencredit.analysis import comparisons
 from tokencredit.analysis.csvfile import write_csv
 from tokencredit.analysis.plan import MACRO, Plan, layout, plan
+from tokencredit.analysis.questions import questions
 from tokencredit.analysis.training_curves import write_curves, write_timing
 from tokencredit.evaluation import compare
 from tokencredit.evaluation.metrics import Outcomes, macro_mean, read_outcomes, summarise
@@ -70,7 +71,7 @@ def aggregate(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> dic
             out / "paired_problems.csv", PAIRED_PROBLEMS, _problem_rows(expected, found), keys=6
         ),
         "grading": write_csv(out / "grading.csv", GRADING, _grading_rows(expected, found), keys=6),
-        **comparisons.write(expected, found, out),
+        **comparisons.write(expected, found, questions(expected, root), out),
         "curves": write_curves(expected, root, out / "curves.csv"),
         "timing": write_timing(expected, root, out / "timing.csv"),
     }

@@ -14,6 +14,7 @@ All from the samples at the last step; a pair without a common seed has no row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokencredit.analysis import budgets, equal_length, length_models, pass_differences, strata
@@ -25,9 +26,9 @@ from tokencredit.evaluation.twoway import Redraws
 NAMES = ("strata", "pass_differences", "budgets", "equal_tokens", "equal_length", "length_models")
 
 
-def write(expected: Plan, found: Found, out: Path) -> dict[str, Path]:
-    """Write the files of NAMES into `out`. Returns name -> path."""
-    both, redraws = list(pairs(expected, found)), Redraws(expected.study)
+def write(expected: Plan, found: Found, origins: Mapping[str, str], out: Path) -> dict[str, Path]:
+    """Write the files of NAMES into `out`. Returns name -> path. origins: problem -> its question (questions.py)."""
+    both, redraws = list(pairs(expected, found, origins)), Redraws(expected.study)
     models = length_models.over_runs(expected, found) + length_models.over_problems(both)
     tables = {
         "strata": (strata.COLUMNS, strata.rows(both), 7),

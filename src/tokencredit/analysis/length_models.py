@@ -7,7 +7,8 @@ fit `runs`: one row per run (method x seed) at the last step, headline accuracy 
     slope_all            the same with no regard to the method: accuracy ~ length
     difference           method minus baseline: accuracy ~ method
     at_equal_length      method minus baseline in accuracy ~ method + length
-fit `problems`: one row per problem, means over the shared seeds; d: method minus baseline.
+fit `problems`: one row per problem (rows of one question averaged), means over the shared seeds; d: method minus
+baseline.
     difference           mean of d accuracy
     slope                d accuracy per doubling of the problem's answers: d accuracy ~ 1 + d length
     at_equal_length      the line's value at d length = 0
@@ -93,7 +94,7 @@ def over_problems(found: Iterable[Pair]) -> list[Row]:
     out = []
     for pair in found:
         accuracy, length = (
-            np.concatenate([f(a) - f(b) for a, b in zip(pair.ours, pair.theirs, strict=True)])
+            _by_question(pair, np.concatenate([f(a) - f(b) for a, b in zip(pair.ours, pair.theirs, strict=True)]))
             for f in (_accuracy, _log_length)
         )
         one, middle = np.ones_like(length), float(length.mean())
@@ -108,6 +109,14 @@ def over_problems(found: Iterable[Pair]) -> list[Row]:
         head = {**pair.head, "benchmark": group, "fit": "problems", "n": len(accuracy)}
         out += [{**head, "term": term, **values} for term, values in terms.items()]
     return out
+
+
+def _by_question(pair: Pair, values: np.ndarray) -> np.ndarray:
+    """Means of rows of one question."""
+    labels = [label for each in pair.questions.values() for label in each]
+    place = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    index = np.asarray([place[label] for label in labels])
+    return np.bincount(index, weights=values) / np.bincount(index)
 
 
 def _accuracy(runs: Sequence[Any]) -> np.ndarray:

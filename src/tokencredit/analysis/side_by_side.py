@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,15 @@ class Pair:
     seeds: tuple[int, ...]
     ours: tuple[tuple[Outcomes, ...], ...]
     theirs: tuple[tuple[Outcomes, ...], ...]
+    origins: Mapping[str, str] = field(default_factory=dict)  # problem -> its question, where that is another one
 
     @property
     def questions(self) -> dict[str, tuple[str, ...]]:
         """Per benchmark: the question that each problem is a row of."""
-        return {name: o[0].problems for name, o in zip(self.benchmarks, self.ours, strict=True)}
+        return {
+            name: tuple(self.origins.get(p, p) for p in o[0].problems)
+            for name, o in zip(self.benchmarks, self.ours, strict=True)
+        }
 
     @property
     def samples(self) -> int:
@@ -43,13 +47,16 @@ class Pair:
         return min(o.per_problem for side in (self.ours, self.theirs) for each in side for o in each)
 
 
-def pairs(expected: Plan, found: Found) -> Iterator[Pair]:
-    """Every model, challenger and group of benchmarks that have a seed in common with the baseline, in order."""
+def pairs(expected: Plan, found: Found, origins: Mapping[str, str]) -> Iterator[Pair]:
+    """Every model, challenger and group of benchmarks that have a seed in common with the baseline, in order.
+
+    origins: problem -> the question that it is a row of (questions.py).
+    """
     for model in expected.models:
         for method in expected.challengers:
             for group, names in groups(expected).items():
                 if (pair := _pair(expected, found, model, method, group, names)) is not None:
-                    yield pair
+                    yield replace(pair, origins=origins)
 
 
 def groups(expected: Plan) -> dict[str, tuple[str, ...]]:

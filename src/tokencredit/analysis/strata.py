@@ -65,8 +65,8 @@ def rows(found: Iterable[Pair]) -> list[dict[str, Any]]:
 
 
 def _views(pair: Pair, way: str) -> Iterator[Rows]:
-    for ours, theirs in zip(pair.ours, pair.theirs, strict=True):
-        question = np.asarray(ours[0].problems, dtype=object)
+    for ours, theirs, labels in zip(pair.ours, pair.theirs, pair.questions.values(), strict=True):
+        question = np.asarray(labels, dtype=object)
         for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             if way == "same":
                 yield Rows(b.rate, a.rate, b.rate, question)
