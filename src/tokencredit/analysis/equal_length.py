@@ -38,6 +38,7 @@ COLUMNS = (
     "matched", "matched_low", "matched_high", "overlap",
 )  # fmt: skip
 PerProblem = Callable[[Outcomes], np.ndarray]
+Interval = tuple[float | None, float | None, float | None]  # estimate, low, high
 HELD = 0.95  # of the baseline's answers within the limit
 CLASSES = 5
 
@@ -55,12 +56,12 @@ def _lengths(pair: Pair) -> dict[str, Any]:
         _means(side, lambda o: o.truncated / o.samples) for side in (pair.ours, pair.theirs)
     )
     right, baseline_right = (_means(side, lambda o: o.rate) for side in (pair.ours, pair.theirs))
-    ratio = _paired(pair, np.log(length), np.log(baseline_length))
+    ratio = _paired(pair, np.log(length / baseline_length))
     dense, baseline_dense = 1000 * right / length, 1000 * baseline_right / baseline_length
-    r = _paired(pair, dense, baseline_dense)
+    r = _paired(pair, dense - baseline_dense)
     return {
         "length": float(length.mean()), "baseline_length": float(baseline_length.mean()),
-        **dict(zip(("ratio", "ratio_low", "ratio_high"), map(_exp, ratio), strict=True)),
+        **_named("ratio", map(_exp, ratio)),
         "truncated": float(truncated.mean()), "baseline_truncated": float(baseline_truncated.mean()),
         "per_1000": float(dense.mean()), "baseline_per_1000": float(baseline_dense.mean()),
         **dict(zip(("per_1000_difference", "per_1000_low", "per_1000_high"), r, strict=True)),
@@ -73,32 +74,26 @@ def _equal(pair: Pair, redraws: Redraws) -> dict[str, Any]:
     equal, half = (
         [_within(a, at) - _within(b, at) for (a, b), at in zip(_sides(pair), each, strict=True)] for each in limits
     )
-    total, left, short = (_paired(pair, *_over_problems(cells)) for cells in (gain, equal, half))
+    total, left, short = (_over_runs(pair, cells) for cells in (gain, equal, half))
     both = [np.stack([g, e], axis=2) for g, e in zip(gain, equal, strict=True)]
     drawn = redraws.of(pair.seeds, pair.questions).means(both)
     low, high = np.percentile(drawn[:, 1], [2.5, 97.5])
     alone = len(pair.benchmarks) == 1
     return {
-        **dict(zip(("gain", "gain_low", "gain_high"), total, strict=True)),
-        **dict(zip(("equal", "equal_low", "equal_high"), left, strict=True)),
+        **_named("gain", total), **_named("equal", left), **_named("half", short),
         "equal_boot_low": float(low), "equal_boot_high": float(high),
         **_share(total, left[0], drawn),
-        **dict(zip(("half", "half_low", "half_high"), short, strict=True)),
         "limit": limits[0][0] if alone else None, "half_limit": limits[1][0] if alone else None,
     }  # fmt: skip
 
 
 def holding(runs: Sequence[Outcomes], share: float) -> int:
     """The shortest length that holds `share` of these answers; problems weigh alike, and so do a problem's samples."""
-    tokens, weight = _weighted(runs)
+    tokens = np.concatenate([o.draws.tokens for o in runs])
+    weight = np.concatenate([1 / (o.samples[o.draws.problem] * len(o.problems)) for o in runs])
     order = np.argsort(tokens, kind="stable")
     held = np.cumsum(weight[order])
     return int(tokens[order][np.searchsorted(held, share * held[-1] * (1 - 1e-12))])
-
-
-def _weighted(runs: Sequence[Outcomes]) -> tuple[np.ndarray, np.ndarray]:
-    tokens = np.concatenate([o.draws.tokens for o in runs])
-    return tokens, np.concatenate([1 / (o.samples[o.draws.problem] * len(o.problems)) for o in runs])
 
 
 def _sides(pair: Pair) -> list[tuple[tuple[Outcomes, ...], tuple[Outcomes, ...]]]:
@@ -118,10 +113,8 @@ def _matched(pair: Pair) -> dict[str, float | None]:
     parts = [matched_cells(a, b) for a, b in _sides(pair)]
     # sums of differences and of weights per run: the ratio is that of the means over benchmarks
     difference, weight = (np.mean([part[i].mean(axis=1) for part in parts], axis=0) for i in (0, 1))
-    if not (weight > 0).all():
-        return {**dict.fromkeys(("matched", "matched_low", "matched_high")), "overlap": float(weight.mean())}
-    r = _paired(pair, difference / weight, np.zeros_like(weight))
-    return {**dict(zip(("matched", "matched_low", "matched_high"), r, strict=True)), "overlap": float(weight.mean())}
+    r = _paired(pair, difference / weight) if (weight > 0).all() else (None, None, None)
+    return {**_named("matched", r), "overlap": float(weight.mean())}
 
 
 def matched_cells(ours: Sequence[Outcomes], theirs: Sequence[Outcomes]) -> tuple[np.ndarray, np.ndarray]:
@@ -151,28 +144,32 @@ def _means(side: Sequence[Sequence[Outcomes]], per_problem: PerProblem) -> np.nd
     return np.mean([[per_problem(o).mean() for o in runs] for runs in side], axis=0)
 
 
-def _over_problems(cells: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    each = np.mean([x.mean(axis=1) for x in cells], axis=0)
-    return each, np.zeros_like(each)
+def _over_runs(pair: Pair, cells: Sequence[np.ndarray]) -> Interval:
+    """Mean over benchmarks of the mean over problems of [S, P], and its interval over the runs."""
+    return _paired(pair, np.mean([x.mean(axis=1) for x in cells], axis=0))
 
 
-def _paired(pair: Pair, a: np.ndarray, b: np.ndarray) -> tuple[float, float | None, float | None]:
-    r = over_seeds(dict(zip(pair.seeds, a.tolist(), strict=True)), dict(zip(pair.seeds, b.tolist(), strict=True)))
+def _paired(pair: Pair, differences: np.ndarray) -> Interval:
+    """Mean of one difference per run, with Student's interval."""
+    r = over_seeds(dict(zip(pair.seeds, differences.tolist(), strict=True)), dict.fromkeys(pair.seeds, 0.0))
     assert r is not None  # a pair has a seed
     return r.difference, r.low, r.high
+
+
+def _named(name: str, r: Iterable[float | None]) -> dict[str, float | None]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), r, strict=True))
 
 
 def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
 
 
-def _share(total: tuple[float, float | None, float | None], left: float, drawn: np.ndarray) -> dict[str, float | None]:
+def _share(total: Interval, left: float | None, drawn: np.ndarray) -> dict[str, float | None]:
     """equal / gain with the percentile interval of its draws. drawn: [R, 2], gain and equal."""
     gain, low, high = total
-    sure = low is not None and high is not None and (low > 0 or high < 0)
     edges = np.percentile(drawn[:, 0], [2.5, 97.5])
-    if not sure or edges[0] <= 0 <= edges[1]:
-        return {"share": None, "share_low": None, "share_high": None}
+    sure = low is not None and high is not None and (low > 0 or high < 0) and (edges[0] > 0 or edges[1] < 0)
+    if not sure or gain is None or left is None:
+        return _named("share", (None, None, None))
     ratio = drawn[:, 1] / np.where(drawn[:, 0] == 0, np.nan, drawn[:, 0])
-    share_low, share_high = np.nanpercentile(ratio, [2.5, 97.5])
-    return {"share": left / gain, "share_low": float(share_low), "share_high": float(share_high)}
+    return _named("share", (left / gain, *np.nanpercentile(ratio, [2.5, 97.5]).tolist()))
