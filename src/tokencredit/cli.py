@@ -92,6 +92,15 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", nargs="*", type=Path, help="study files, laid over config.yaml in turn")
     check.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
 
+    plan = command("plan", tools.plan, "What a study will cost: GPU memory, tokens, FLOPs, hours, disk; runs nothing.")
+    plan.add_argument("file", nargs="*", type=Path, help="study files, laid over config.yaml in turn")
+    plan.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")
+    plan.add_argument("--gpu", default="H200", help="H200, H100, A100, A100-40, L40S, L4, 4090, or its memory: 24GB")
+    plan.add_argument("--mfu", type=float, default=0.35, help="share of its peak that passes reach (%(default)s, ours)")
+    plan.add_argument("--decode-mfu", type=float, default=0.1, help="the same of sampling (%(default)s, ours)")
+    plan.add_argument("--length", type=int, help="response tokens in the mean (default: the limit, an upper bound)")
+    plan.add_argument("--json", action="store_true", help="all numbers, as JSON")
+
     status = command("status", tools.status, "What of each study is done, running, failed, stale or missing, and why.")
     status.add_argument("file", nargs="*", type=Path, help="study files, each laid over config.yaml")
     status.add_argument("--base", type=Path, default=Path("config.yaml"), help="the reference settings")

@@ -1,4 +1,4 @@
-"""Commands that are no stage of the workflow: check, status, doctor, track, benchmarks, docs, credit, grade."""
+"""Commands that are no stage of the workflow: check, plan, status, doctor, track, benchmarks, docs, credit, grade."""
 
 from __future__ import annotations
 
@@ -28,6 +28,30 @@ def check(args: argparse.Namespace) -> None:
     print(f"  {'training':<11}{len(cells(study))} runs of {study.training.steps} steps")
     print(f"  {'evaluation':<11}{sum(1 for _ in evaluations(study))} of a checkpoint on a benchmark")
     print(f"  {'results':<11}{layout(study).root}")
+
+
+def plan(args: argparse.Namespace) -> None:
+    from tokencredit.plan import page
+    from tokencredit.plan.gpus import gpu
+    from tokencredit.study import load_study
+    from tokencredit.study.files import overlay, read_yaml
+
+    device, settings = gpu(args.gpu), read_yaml(args.base)
+    for name in ("mfu", "decode_mfu"):
+        if not 0 < getattr(args, name) <= 1:
+            raise UserError(f"--{name.replace('_', '-')}: a share above 0, at most 1 (got {getattr(args, name)})")
+    if args.length is not None and args.length < 1:
+        raise UserError(f"--length: at least 1 token (got {args.length})")
+    for path in args.file:
+        settings = overlay(settings, read_yaml(path))
+    where = str(args.file[-1] if args.file else args.base)
+    made = page.plan(load_study(settings, where), device, page.Rates(args.mfu, args.decode_mfu), args.length, where)
+    if args.json:
+        print(json.dumps(page.values(made), indent=1, allow_nan=False))
+    else:
+        print("\n".join(page.text(made)))
+    if lost := page.verdict(made):
+        raise UserError("the study does not fit:\n" + "\n".join(f"  - {line}" for line in lost))
 
 
 def status(args: argparse.Namespace) -> None:

@@ -22,16 +22,27 @@ TARGETS: dict[str, Any] = {
 
 
 class Policy:
-    """Model, head and trainable parameters. `forwards` counts response rows scored, by purpose."""
+    """Model, head and trainable parameters. `forwards` counts response rows scored, by purpose.
 
-    def __init__(self, model: Any, temperature: float, tile: int = 2**23, autocast: torch.dtype | None = None):
+    check: compare the head's logits with the model's own; weights without data (plan/) have none to compare.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        temperature: float,
+        tile: int = 2**23,
+        autocast: torch.dtype | None = None,
+        check: bool = True,
+    ):
         self.model, self.temperature, self.tile, self.autocast = model, temperature, tile, autocast
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.backbone: Any = getattr(inner, inner.base_model_prefix)
         self.head: Any = inner.get_output_embeddings()
         self.config = inner.config
         self.forwards: dict[str, int] = {}
-        _check_head(inner, self.backbone, self.head)
+        if check:
+            _check_head(inner, self.backbone, self.head)
 
     @property
     def device(self) -> torch.device:
@@ -123,22 +134,32 @@ def load_policy(
     tile: int = 2**23,
     checkpointing: bool = False,
 ) -> Policy:
-    """Load a from_pretrained folder for training. LoRA starts from `seed` (A random, B zero: the base model).
-
-    dtype bfloat16: frozen weights are kept in bfloat16; trained ones are float32 (at a rate of 1e-6 most updates
-    would round away in bfloat16) and the forward pass runs under autocast. Dropout is zero throughout, so that
-    the ratio is exactly 1 at the first update.
-    """
+    """Load a from_pretrained folder for training. LoRA starts from `seed` (A random, B zero: the base model)."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    compute = getattr(torch, dtype)
-    stored = torch.float32 if adapter.kind == "full" else compute
+    stored, autocast = precisions(adapter, dtype)
     model: Any = AutoModelForCausalLM.from_pretrained(
         str(folder), dtype=stored, local_files_only=True, attn_implementation="sdpa"
     )
     model.to(device)
+    return Policy(for_training(model, adapter, seed, checkpointing), temperature, tile, autocast)
+
+
+def precisions(adapter: Adapter, dtype: str) -> tuple[torch.dtype, torch.dtype | None]:
+    """What the base model's weights are kept in, and what the forward pass is cast to (None: nothing).
+
+    dtype bfloat16: frozen weights are kept in bfloat16; trained ones are float32 (at a rate of 1e-6 most updates
+    would round away in bfloat16) and the forward pass runs under autocast.
+    """
+    compute = getattr(torch, dtype)
+    stored = torch.float32 if adapter.kind == "full" else compute
+    return stored, compute if compute != torch.float32 else None
+
+
+def for_training(model: Any, adapter: Adapter, seed: int, checkpointing: bool) -> Any:
+    """The model with what the adapter trains. Dropout is zero, so that the ratio is exactly 1 at the first update."""
     _no_dropout(model)
     if checkpointing:
         model.activation_checkpointing_enable()
@@ -147,7 +168,7 @@ def load_policy(
     else:
         model.requires_grad_(True)
     model.train(checkpointing)  # activation checkpointing is only done in training mode
-    return Policy(model, temperature, tile, compute if compute != torch.float32 else None)
+    return model
 
 
 def add_lora(model: Any, adapter: Adapter, seed: int) -> Any:
