@@ -152,6 +152,13 @@ def test_engine_takes_its_share_and_gives_it_back_while_it_sleeps() -> None:
     assert made(gpu_share=0.05).cache < 0
 
 
+def test_model_that_transformers_does_not_know_is_named() -> None:
+    shape = Shape(published()["Qwen/Qwen3-4B-Base"] | {"model_type": "own"}, "here/config.json")
+    model = parse(Model, {"source": {"kind": "folder", "path": "here"}}, "test")
+    with pytest.raises(UserError, match=r"here/config\.json: transformers knows no model_type 'own'"):
+        train_step(shape, model, training())
+
+
 def test_model_of_unknown_shape_is_told_how_to_become_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"models\.m: the shape of a/b is not known here.*hf download a/b config\.json"):
         shape_of(HubModel(kind="hub", id="a/b", revision="c"), "models.m")

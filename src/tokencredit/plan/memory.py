@@ -24,6 +24,7 @@ from tokencredit.model.policy import Policy, for_training, precisions
 from tokencredit.plan.shapes import Shape
 from tokencredit.study.config import Model, Training
 from tokencredit.study.engines import Vllm
+from tokencredit.study.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,13 @@ def _architecture(shape: Shape, stored: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     values = {k: v for k, v in shape.values.items() if k not in ("model_type", "architectures", "dtype", "torch_dtype")}
-    config = AutoConfig.for_model(shape.values["model_type"], **values)
+    kind = shape.values["model_type"]
+    try:
+        config = AutoConfig.for_model(kind, **values)
+    except ValueError:
+        raise UserError(
+            f"{shape.known_from}: transformers knows no model_type '{kind}', so it cannot be planned"
+        ) from None
     return AutoModelForCausalLM.from_config(config, dtype=stored, attn_implementation="sdpa")
 
 

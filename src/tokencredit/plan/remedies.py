@@ -33,6 +33,7 @@ class Case:
 
     @property
     def update(self) -> int:
+        """Bytes at the peak of an update; an engine that does not sleep keeps what it has."""
         return self.step.total + (self.sampler.total if self.sampler.stays else 0)
 
 
