@@ -11,7 +11,10 @@ from tests.reporting.fake_results import METHODS, build, config
 from tokencredit.analysis import comparisons
 from tokencredit.analysis.aggregate import SUMMARY, aggregate
 from tokencredit.analysis.csvfile import write_csv
+from tokencredit.reporting.results import load
+from tokencredit.study.config import load_study
 from tokencredit.study.errors import UserError
+from tokencredit.study.grid import specs
 from tokencredit.study.tables import read_table, write_table
 
 STABLE = ("summary", "paired", "paired_problems", *comparisons.NAMES, "grading", "curves")
@@ -67,6 +70,40 @@ def test_values_equal_a_computation_by_hand(done):
     macro = one(paths["summary"], method="mcpo", seed=1, step=20, benchmark="macro", metric="avg")
     assert float(macro["value"]) == pytest.approx(statistics.mean(each.values()), abs=1e-9)
     assert (macro["problems"], macro["samples"]) == ("60", "240")
+
+
+def test_averages_take_the_place_of_the_macro_mean(done, small, tmp_path):
+    root, _, _ = done
+    averages = {"two": {"label": "Two sets", "of": ["noop", "easy"]}, "other": {"of": ["hard"]}}
+    study = load_study({**small, "averages": averages})
+    spec = specs(study)["aggregate"]
+    paths = aggregate(spec, root, tmp_path)
+    assert not rows(paths["summary"], benchmark="macro")
+    means = {m: statistics.mean(by_hand(root, m, 1, b) for b in ("easy", "noop")) for m in ("mcpo", "grpo")}
+    got = one(paths["summary"], method="mcpo", seed=1, step=20, benchmark="two", metric="avg")
+    assert float(got["value"]) == pytest.approx(means["mcpo"], abs=1e-9)
+    assert (got["problems"], got["samples"]) == ("40", "160")
+    pair = one(paths["paired"], method="mcpo", step=20, benchmark="two", metric="avg")
+    values = dict(item.split(":") for item in pair["seed_values"].split())
+    assert float(values["1"]) == pytest.approx(means["mcpo"] - means["grpo"], abs=1e-9)
+    assert one(paths["paired_problems"], method="mcpo", benchmark="two")["problems"] == "40"
+    assert rows(paths["strata"], benchmark="pooled two")
+    results = load(spec, tmp_path)
+    assert results.headline == "two"
+    assert results.shown_benchmarks() == ["easy", "hard", "noop", "two", "other"]
+    assert results.plan.benchmark_label("two") == "Two sets"
+
+
+def test_an_average_with_a_missing_part_has_no_value(done, small, tmp_path):
+    _, specs_, _ = done
+    spec = {**specs_["aggregate"], "averages": {"two": {"label": "", "of": ["easy", "hard"]}}}
+    spec["benchmarks"] = {**spec["benchmarks"], "hard": {**spec["benchmarks"]["hard"], "checkpoints": "final"}}
+    place, _ = build(tmp_path / "part", small)
+    (place / "eval/tiny/mcpo/seed0/step20/hard.parquet").unlink()
+    path = aggregate(spec, place, tmp_path)["summary"]
+    assert one(path, method="mcpo", seed=0, step=20, benchmark="two", metric="avg")["value"] == ""
+    assert one(path, method="mcpo", seed=1, step=20, benchmark="two", metric="avg")["value"]
+    assert not rows(path, benchmark="two", step=4)  # only one of its parts is asked there
 
 
 def test_paired_equals_scipy_on_the_same_seeds(done):

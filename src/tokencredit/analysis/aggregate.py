@@ -6,7 +6,7 @@ nothing but the sample and metric tables.
 
 | file | one row per | holds |
 |---|---|---|
-| summary.csv | checkpoint, benchmark, metric, k | avg, pass, length_mean, truncated; benchmark `macro`: plain mean |
+| summary.csv | checkpoint, benchmark, metric, k | avg, pass, length_mean, truncated; `macro` or averages: plain means |
 | paired.csv | method, benchmark, step, metric, k | method minus baseline over the seeds both have |
 | paired_problems.csv | method, benchmark | the same at the last step over problems, and redrawing both |
 | grading.csv | checkpoint, benchmark | both graders' accuracies, how often they differ, statuses |
@@ -24,7 +24,7 @@ import numpy as np
 
 from tokencredit.analysis import comparisons
 from tokencredit.analysis.csvfile import write_csv
-from tokencredit.analysis.plan import MACRO, Plan, layout, plan
+from tokencredit.analysis.plan import Plan, layout, plan
 from tokencredit.analysis.questions import questions
 from tokencredit.analysis.training_curves import write_curves, write_timing
 from tokencredit.evaluation import compare
@@ -112,14 +112,13 @@ def _summary_rows(expected: Plan, found: Found) -> list[dict[str, Any]]:
         for name, result in have.items():
             sizes = len(result.problems), int(result.samples.sum())
             rows += [_row(head, name, key, value, *sizes) for key, value in values[name].items()]
-        if len(asked) < len(expected.benchmarks):
-            continue  # a macro mean over fewer benchmarks is another quantity
-        least = min(b.samples for b in asked)
-        if len(have) < len(asked):
-            rows.append(_row(head, MACRO, ("avg", least), None, 0, 0))
-            continue
-        total = sum(len(r.problems) for r in have.values()), sum(int(r.samples.sum()) for r in have.values())
-        rows += [_row(head, MACRO, key, value, *total) for key, value in _macro(list(values.values())).items()]
+        for mean, of in expected.means_at(cell.method, step).items():
+            parts = [have[name] for name in of if name in have]
+            if len(parts) < len(of):
+                rows.append(_row(head, mean, ("avg", expected.least_samples(of)), None, 0, 0))
+                continue
+            total = sum(len(r.problems) for r in parts), sum(int(r.samples.sum()) for r in parts)
+            rows += [_row(head, mean, key, v, *total) for key, v in _macro([values[name] for name in of]).items()]
     return rows
 
 
@@ -164,8 +163,7 @@ def _paired_rows(expected: Plan, scores: Scores) -> list[dict[str, Any]]:
             for step in expected.steps:
                 asked = expected.benchmarks_at(method, step)
                 names = [(b.name, b.samples) for b in asked]
-                if len(asked) == len(expected.benchmarks):
-                    names.append((MACRO, min(b.samples for b in asked)))
+                names += [(m, expected.least_samples(of)) for m, of in expected.means_at(method, step).items()]
                 keys |= {
                     (model, method, step, n, "avg", k) for n, k in names if not _has_avg(scores, model, method, step, n)
                 }
@@ -199,8 +197,8 @@ def _problem_rows(expected: Plan, found: Found) -> list[dict[str, Any]]:
     names = sorted(b.name for b in expected.benchmarks)  # the draws follow this order, not the grid's
     for model in expected.models:
         for method in expected.challengers:
-            for benchmark in [*names, MACRO]:
-                strata = names if benchmark == MACRO else [benchmark]
+            for benchmark in [*names, *expected.means]:
+                strata = sorted(expected.means.get(benchmark, (benchmark,)))
                 seeds = [
                     s
                     for s in sorted(expected.seeds)

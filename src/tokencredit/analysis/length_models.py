@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from tokencredit.analysis.plan import Plan
-from tokencredit.analysis.side_by_side import HEAD, Found, Pair, groups
-from tokencredit.analysis.strata import POOLED
+from tokencredit.analysis.side_by_side import HEAD, Found, Pair, groups, pooled
 from tokencredit.evaluation.regression import least_squares
 from tokencredit.study.grid import Cell
 
@@ -105,8 +104,7 @@ def over_problems(found: Iterable[Pair]) -> list[Row]:
             "at_equal_length": _estimate(x, accuracy, {0: 1.0}, robust=True),
             "through_length": _estimate(x, accuracy, {1: middle}, robust=True),
         }
-        group = pair.group if len(pair.benchmarks) == 1 else POOLED
-        head = {**pair.head, "benchmark": group, "fit": "problems", "n": len(accuracy)}
+        head = {**pair.head, "benchmark": pooled(pair.group, pair.benchmarks), "fit": "problems", "n": len(accuracy)}
         out += [{**head, "term": term, **values} for term, values in terms.items()]
     return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tokencredit.study.errors import UserError
 from tokencredit.study.grid import Cell, Layout
 
 BASE = "base"  # method name of the untrained model; seed 0, step 0
-MACRO = "macro"  # benchmark name of the mean over benchmarks
+MACRO = "macro"  # benchmark name of the mean over all benchmarks, where the study names no averages
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,15 @@ class Benchmark:
     label: str
     samples: int
     every_checkpoint: bool
+
+
+@dataclass(frozen=True)
+class Average:
+    """A mean over benchmarks that the study asks for: each of `of` counts once."""
+
+    name: str
+    label: str
+    of: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,21 @@ class Plan:
     benchmarks: tuple[Benchmark, ...]
     steps: tuple[int, ...]
     baseline: str
+    averages: tuple[Average, ...] = ()
+
+    @property
+    def means(self) -> dict[str, tuple[str, ...]]:
+        """Name -> benchmarks of every mean over benchmarks: the study's averages, or the macro mean of all."""
+        return {a.name: a.of for a in self.averages} or {MACRO: tuple(b.name for b in self.benchmarks)}
+
+    def means_at(self, method: str, step: int) -> dict[str, tuple[str, ...]]:
+        """Those of `means` whose benchmarks are all asked at this step: over fewer it would be another quantity."""
+        asked = {b.name for b in self.benchmarks_at(method, step)}
+        return {name: of for name, of in self.means.items() if asked >= set(of)}
+
+    def least_samples(self, names: Iterable[str]) -> int:
+        """The fewest samples per problem among these benchmarks: the k that a mean over them can answer for."""
+        return min(b.samples for b in self.benchmarks if b.name in set(names))
 
     @property
     def last(self) -> int:
@@ -50,7 +74,7 @@ class Plan:
     def benchmark_label(self, name: str) -> str:
         if name == MACRO:
             return "Macro mean"
-        return next((b.label for b in self.benchmarks if b.name == name), "") or name
+        return next((b.label for b in (*self.benchmarks, *self.averages) if b.name == name), "") or name
 
     def runs(self, model: str | None = None) -> list[Cell]:
         """Training runs."""
@@ -86,6 +110,9 @@ def plan(spec: Mapping[str, Any]) -> Plan:
             ),
             steps=tuple(sorted(int(s) for s in spec["steps"])),
             baseline=grid.get("baseline", "grpo"),
+            averages=tuple(
+                Average(name, a.get("label") or name, tuple(a["of"])) for name, a in spec.get("averages", {}).items()
+            ),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"aggregate spec: missing or malformed key {error}; let the study write its specs") from None

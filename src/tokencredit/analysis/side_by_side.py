@@ -17,6 +17,7 @@ from tokencredit.study.grid import Cell
 Found = Mapping[tuple[Cell, int, str], Outcomes]
 Cells = Sequence[np.ndarray]  # per benchmark [S, P_b, K]: K numbers for every run and problem
 
+POOLED = "pooled"
 HEAD = ("study", "model", "method", "baseline", "benchmark", "step")
 CONTRAST = ("value", "baseline_value", "difference", "low", "high", "boot_low", "boot_high", "seeds")
 
@@ -60,10 +61,16 @@ def pairs(expected: Plan, found: Found, origins: Mapping[str, str]) -> Iterator[
 
 
 def groups(expected: Plan) -> dict[str, tuple[str, ...]]:
-    """Each benchmark alone, and the mean over all: name -> benchmarks, in the order that draws follow."""
+    """Each benchmark alone, and the study's means over them: name -> benchmarks, in the order that draws follow."""
     names = tuple(sorted(b.name for b in expected.benchmarks))
     alone: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
-    return {**alone, MACRO: names} if len(names) > 1 else alone
+    means = {name: tuple(sorted(of)) for name, of in expected.means.items()}
+    return {**alone, **means} if len(names) > 1 else alone
+
+
+def pooled(group: str, benchmarks: Sequence[str]) -> str:
+    """Name of a group whose problems are taken together instead of benchmark by benchmark."""
+    return group if len(benchmarks) == 1 else POOLED if group == MACRO else f"{POOLED} {group}"
 
 
 def _pair(expected: Plan, found: Found, model: str, method: str, group: str, names: tuple[str, ...]) -> Pair | None:

@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from tokencredit.analysis.side_by_side import HEAD, Pair
+from tokencredit.analysis.side_by_side import HEAD, Pair, pooled
 from tokencredit.evaluation.compare import over_problems
 from tokencredit.evaluation.metrics import Outcomes
 
-POOLED = "pooled"
 WAYS = ("same", "half", "run")
 STRATA = ("0", "(0, .25]", "(.25, .75]", "(.75, 1)", "1")
 COLUMNS = (
@@ -55,8 +54,7 @@ def rows(found: Iterable[Pair]) -> list[dict[str, Any]]:
     """found: pairs; those of several benchmarks become the rows of all their problems."""
     out = []
     for pair in found:
-        alone = len(pair.benchmarks) == 1
-        head = {**pair.head, "benchmark": pair.group if alone else POOLED}
+        head = {**pair.head, "benchmark": pooled(pair.group, pair.benchmarks)}
         for way in WAYS:
             views = list(_views(pair, way))
             if views:

@@ -9,7 +9,8 @@ from typing import Any
 
 from tokencredit.analysis.csvfile import number
 from tokencredit.analysis.plan import Plan
-from tokencredit.analysis.strata import POOLED, STRATA, WAYS
+from tokencredit.analysis.side_by_side import pooled
+from tokencredit.analysis.strata import STRATA, WAYS
 from tokencredit.reporting import style
 from tokencredit.reporting.inline import inline_svg, palette
 from tokencredit.reporting.results import Results
@@ -32,9 +33,11 @@ def section(results: Results, root: Path, out: Path, notes: Sequence[str] = ()) 
     strata, passed = (table(root / "analysis" / f"{n}.csv") for n in ("strata", "pass_differences"))
     if not strata:
         return None
+    alone = {b.name for b in p.benchmarks}
+    together = pooled(results.headline, p.means.get(results.headline, (results.headline,)))
     colours, files, models = palette([*p.methods, *style.METHOD_STYLES]), [], []
     for model in p.models:
-        whole = [r for r in strata if r["model"] == model and r["benchmark"] == _widest(p)]
+        whole = [r for r in strata if r["model"] == model and r["benchmark"] == together]
         if not whole:
             continue
         way = honest(whole)
@@ -54,7 +57,7 @@ def section(results: Results, root: Path, out: Path, notes: Sequence[str] = ()) 
                 "benchmarks": [
                     _way(p, r) | {"benchmark": p.benchmark_label(r["benchmark"])}
                     for r in strata
-                    if r["model"] == model and r["benchmark"] != POOLED and r["sorted_by"] == way and r["rows"] != "0"
+                    if r["model"] == model and r["benchmark"] in alone and r["sorted_by"] == way and r["rows"] != "0"
                 ],
                 "figures": [Markup(inline_svg(made[0], alt, colours)) if made else "" for made, alt in drawn],
             }
@@ -64,10 +67,6 @@ def section(results: Results, root: Path, out: Path, notes: Sequence[str] = ()) 
         notes=notes, headline=p.benchmark_label(results.headline),
     )  # fmt: skip
     return Section(TITLE, html, tuple(files))
-
-
-def _widest(p: Plan) -> str:
-    return POOLED if len(p.benchmarks) > 1 else p.benchmarks[0].name
 
 
 def honest(rows: Sequence[Row]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokencredit.analysis.csvfile import number
 from tokencredit.analysis.plan import Plan
-from tokencredit.analysis.strata import POOLED
+from tokencredit.analysis.side_by_side import pooled
 from tokencredit.reporting import style
 from tokencredit.reporting.inline import inline_svg, palette
 from tokencredit.reporting.plots import finish
@@ -156,14 +156,14 @@ def _slope(rows: Sequence[Row], headline: str) -> Data:
 
 
 def _fit(p: Plan, method: str, rows: Sequence[Row], headline: str) -> Data:
-    pooled = POOLED if len(p.benchmarks) > 1 else headline
+    together = pooled(headline, p.means.get(headline, (headline,)))
     terms = {
         "difference": ("runs", "difference", headline),
         "runs": ("runs", "at_equal_length", headline),
-        "problems_difference": ("problems", "difference", pooled),
-        "slope": ("problems", "slope", pooled),
-        "through": ("problems", "through_length", pooled),
-        "problems": ("problems", "at_equal_length", pooled),
+        "problems_difference": ("problems", "difference", together),
+        "slope": ("problems", "slope", together),
+        "through": ("problems", "through_length", together),
+        "problems": ("problems", "at_equal_length", together),
     }
     out: Data = {"label": p.label(method)}
     for name, (fit, term, benchmark) in terms.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokencredit.analysis.csvfile import number, read_csv
-from tokencredit.analysis.plan import BASE, MACRO, Plan, layout
+from tokencredit.analysis.plan import BASE, Plan, layout
 from tokencredit.analysis.training_curves import read_record
 from tokencredit.reporting import style
 from tokencredit.reporting.inline import variable
@@ -45,7 +45,7 @@ def _cell(p: Plan, e: Entry) -> Data:
     r, challenger = e.pair, e.method in p.challengers
     return {
         "missing": e.mean is None,
-        "macro": e.benchmark == MACRO,
+        "macro": e.benchmark in p.means,
         "mean": fixed(e.mean),
         "sd": fixed(e.sd) if e.sd is not None else "",
         "part": f"{e.seeds} of {e.of} seeds" if 0 < e.seeds < e.of else "",
@@ -60,7 +60,7 @@ def _cell(p: Plan, e: Entry) -> Data:
 def coverage(results: Results, root: Path) -> Data:
     """How much of the grid is there, and what is not."""
     p, place = results.plan, layout(root)
-    gaps = [r for r in results.missing if r["benchmark"] != MACRO]
+    gaps = [r for r in results.missing if r["benchmark"] not in p.means]
     total = sum(len(p.benchmarks_at(c.method, s)) for c, s in p.checkpoints())
     untrained = [c.id for c in p.runs() if not Path(place.train(c, "metrics.parquet")).exists()]
     return {

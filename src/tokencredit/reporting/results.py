@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokencredit.analysis.csvfile import number, read_csv
-from tokencredit.analysis.plan import BASE, MACRO, Plan, plan
+from tokencredit.analysis.plan import BASE, Plan, plan
 from tokencredit.evaluation.compare import Comparison
 
 Row = dict[str, str]
@@ -51,12 +51,13 @@ class Results:
 
     def shown_benchmarks(self) -> list[str]:
         names = [b.name for b in self.plan.benchmarks]
-        return [*names, MACRO] if len(names) > 1 else names
+        return [*names, *self.plan.means] if len(names) > 1 else names
 
     @property
     def headline(self) -> str:
-        """The benchmark that the answer is about: the macro mean, or the only one."""
-        return self.shown_benchmarks()[-1]
+        """What the answer is about: the first average, the macro mean, or the only benchmark."""
+        names = self.shown_benchmarks()
+        return next((n for n in names if n in self.plan.means), names[0])
 
 
 def load(spec: Mapping[str, Any], analysis: Path | str) -> Results:
