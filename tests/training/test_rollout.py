@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.training.conftest import make_training
 from tokencredit.sampling import Completion, Params, Request
 from tokencredit.study.methods import Overlong, Refill
 from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
+from tokencredit.training.values import text_grade
 
 PROBLEMS = [
     {"problem_id": f"p{i}", "problem": f"q{i % 7}", "choices": [], "answer": "1", "answer_kind": "integer"}
@@ -96,6 +98,23 @@ def test_rewards_and_groups() -> None:
     assert rollout.rewards.tolist() == [0.0, 1.0] * 8, "an unclosed box is wrong, whatever stands in it"
     assert rollout.finish == ["length", "stop"] * 8
     assert rollout.mask.sum(-1).tolist() == [8, 9] * 8
+
+
+class Right:
+    """A grader that finds every box right."""
+
+    def grade(self, items: Sequence[Any]) -> list[Any]:
+        return [SimpleNamespace(correct=True) for _ in items]
+
+
+def test_a_truncated_response_earns_nothing_however_right_its_box_is() -> None:
+    grader: Any = Right()
+    drawn = draw(0, Feed(PROBLEMS, 1, 0, None), Echo(), Letters(), make_training(prompts=4, group=4), (2,))
+    rollout = grade(*drawn, Letters(), grader, 4)
+    assert rollout.finish == ["length", "stop"] * 8
+    assert rollout.rewards.tolist() == [0.0, 1.0] * 8
+    prompter: Any = Letters()
+    assert text_grade(prompter, grader)([PROBLEMS[0]] * 2, [(3, 4), (3, 2)], ["length", "stop"]) == [0.0, 1.0]
 
 
 def lot(k: int, rights: Sequence[int], size: int = 4) -> Rollout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -274,3 +275,50 @@ def test_untied_head_is_trained_too(make_policy: Callable[..., Policy]) -> None:
     gradient, _ = run(policy, make_rollout(), Method(), make_training(), which=1)
     names = [n for n, p in policy.model.named_parameters() if p.requires_grad]
     assert gradient[names.index("lm_head.weight")].abs().sum() > 0
+
+
+def test_truncated_importance_sampling_weighs_each_tokens_loss(make_policy: Callable[..., Policy]) -> None:
+    """The first update's gradient is that of -sum_t min(p / q, cap) A log p_t / tokens, worked out on full logits."""
+    rollout, training = (
+        make_rollout(),
+        make_training(updates=1, allow_single_update=True, sampler_correction="truncated"),
+    )
+    policy = make_policy()
+    exact = [full_logprobs(policy, p, r) for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
+    g = torch.Generator().manual_seed(5)
+    sampled = [e.detach() - torch.randn(len(e), generator=g, dtype=torch.float64) for e in exact]
+    rollout = dataclasses.replace(rollout, sampler_logprobs=[tuple(x.tolist()) for x in sampled])
+    batch = prepare(policy, rollout, Method(), training, 1, sources(rollout), {})
+    optimizer = Recorder(policy.parameters(), lr=0.0)
+    update(policy, optimizer, batch, batch.minibatches[0], Method(), 1e9)
+
+    advantage = batch.group_advantage
+    weights = [(e.detach() - q).exp().clamp(max=2.0) for e, q in zip(exact, sampled, strict=True)]
+    loss = -sum((a * w * e).sum() for a, w, e in zip(advantage, weights, exact, strict=True)) / sum(map(len, exact))
+    wanted = torch.autograd.grad(loss, list(policy.parameters()))
+    for got, want in zip(optimizer.seen, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
+    flat = torch.cat([(e.detach() - q).exp() for e, q in zip(exact, sampled, strict=True)])
+    assert batch.metrics["sampler_capped"] == pytest.approx((flat > 2).double().mean().item())
+    gaps = [(e.detach() - q) for e, q in zip(exact, sampled, strict=True)]
+    assert batch.metrics["sampler_mismatch"] == pytest.approx(torch.cat(gaps).abs().mean().item())
+    assert batch.metrics["sampler_mismatch_sequence"] == pytest.approx(
+        torch.stack([x.sum().abs() for x in gaps]).mean().item()
+    )
+
+
+def test_an_engine_that_computes_as_the_trainer_is_not_corrected(make_policy: Callable[..., Policy]) -> None:
+    rollout, policy = make_rollout(), make_policy()
+    same = [full_logprobs(policy, p, r).tolist() for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
+    rollout = dataclasses.replace(rollout, sampler_logprobs=[tuple(x) for x in same])
+    batch = prepare(policy, rollout, Method(), make_training(sampler_correction="truncated"), 1, sources(rollout), {})
+    assert batch.correction is not None
+    torch.testing.assert_close(batch.correction, torch.ones_like(batch.correction), rtol=0, atol=1e-12)
+    assert batch.metrics["sampler_capped"] == 0.0
+
+
+def full_logprobs(policy: Policy, prompt: Sequence[int], response: Sequence[int]) -> torch.Tensor:
+    """Log-probabilities [T] of a response, from the model's whole logits."""
+    ids = torch.tensor([[*prompt, *response]])
+    logits = policy.model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+    return logits.log_softmax(-1).gather(1, torch.tensor(response)[:, None])[:, 0]

@@ -155,6 +155,10 @@ class Training(Settings):
     max_prompt_tokens: Positive = 1024
     max_tokens: Positive = 16384
     truncated: Literal["keep", "drop"] = "keep"
+    sampler_correction: Literal["none", "truncated"] = "none"
+    """truncated: each token's loss is weighed by min(p / q, sampler_cap), p the trainer's probability before the update
+    and q the engine's (truncated importance sampling), for engines that compute in another way than the trainer."""
+    sampler_cap: Annotated[float, Field(ge=1)] = 2.0
     optimizer: Optimizer = Optimizer()
     microbatch_tokens: Positive = 16384
     score_tile: Positive = 2**23

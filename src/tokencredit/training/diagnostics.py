@@ -15,7 +15,7 @@ def rollout_metrics(rollout: Rollout, signals: Signals) -> dict[str, float]:
     """What the rollout says of the policy before its updates."""
     mask = signals.mask
     correct = rollout.correct.view(len(rollout.problems), -1)
-    sampled = torch.tensor([p for row in rollout.sampler_logprobs for p in row], dtype=torch.float64)
+    gap = torch.where(mask, signals.logprob.double() - sampled_logprobs(rollout), 0.0)
     margin = signals.margin[mask]
     return {
         "reward_mean": rollout.correct.mean().item(),
@@ -26,9 +26,18 @@ def rollout_metrics(rollout: Rollout, signals: Signals) -> dict[str, float]:
         "margin_above_0.8": (margin >= 0.8).double().mean().item(),
         "length_mean": mask.sum(-1).double().mean().item(),
         "truncated": sum(f == "length" for f in rollout.finish) / len(rollout.finish),
-        "sampler_mismatch": (signals.logprob[mask].double() - sampled).abs().mean().item(),
+        "sampler_mismatch": gap[mask].abs().mean().item(),
+        "sampler_mismatch_sequence": gap.sum(-1).abs().mean().item(),
         **({} if rollout.penalty is None else {"penalty_mean": rollout.penalty.mean().item()}),
     }
+
+
+def sampled_logprobs(rollout: Rollout) -> Tensor:
+    """The engine's own log-probabilities of the sampled tokens, [N, T] float64, 0 at padding."""
+    out = torch.zeros(rollout.mask.shape, dtype=torch.float64)
+    for row, logprobs in enumerate(rollout.sampler_logprobs):
+        out[row, : len(logprobs)] = torch.tensor(logprobs, dtype=torch.float64)
+    return out
 
 
 def credit_metrics(tokens: Tensor, loss_mask: Tensor, signals: Signals) -> dict[str, float]:

@@ -31,7 +31,7 @@ class Rollout:
     finish: list[str]  # [N] stop | length
     texts: list[str]  # [N]
     groups: Tensor  # [N] long: 0 .. P-1
-    correct: Tensor  # [N] float64: 1 for a right boxed answer, else 0
+    correct: Tensor  # [N] float64: 1 for a right boxed answer of a finished response, else 0
     sampler_logprobs: list[tuple[float, ...]]  # [N]
     row_seeds: list[int]  # [N]
     penalty: Tensor | None = None  # [N] what reward shaping adds
@@ -112,24 +112,33 @@ def grade(
     grader: Grader,
     group: int,
 ) -> Rollout:
-    """Reward 1 for a right boxed answer, else 0; a truncated response stays in its group."""
+    """Reward 1 for a right boxed answer, else 0; a truncated response earns 0 and stays in its group."""
     texts = [prompter.decode(c.tokens) for c in completions]
+    finish = [c.finish for c in completions]
     items = [
-        Item(p["answer"], texts[i], p["answer_kind"], truncated=completions[i].finish == "length")
+        Item(p["answer"], texts[i], p["answer_kind"], truncated=finish[i] == "length")
         for i, p in ((i, problems[i // group]) for i in range(len(completions)))
     ]
-    correct = torch.tensor([float(v.correct) for v in grader.grade(items)], dtype=torch.float64)
+    correct = torch.tensor(
+        [earned(v.correct, how) for v, how in zip(grader.grade(items), finish, strict=True)], dtype=torch.float64
+    )
     return Rollout(
         problems=problems,
         prompts=prompts,
         responses=[tuple(c.tokens) for c in completions],
-        finish=[c.finish for c in completions],
+        finish=finish,
         texts=texts,
         groups=torch.arange(len(problems)).repeat_interleave(group),
         correct=correct,
         sampler_logprobs=[tuple(c.logprobs) for c in completions],
         row_seeds=seeds,
     )
+
+
+def earned(correct: bool, finish: str) -> float:
+    """Reward of a response. Evaluation counts a box that was closed before the limit; a reward for it would teach the
+    policy to go on without end."""
+    return float(correct and finish != "length")
 
 
 def shape(rollout: Rollout, overlong: Overlong | None, limit: int) -> Rollout:

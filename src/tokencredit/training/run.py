@@ -173,6 +173,7 @@ class Trainer:
                 )
                 rollout = shape(rollout, self.method.overlong, t.max_tokens)
                 effects = monte_carlo(self.engine, self.prompter, grader, self.eos, t)
+                self.engine.sleep()  # a GPU's memory is the trainer's until the hand-over
                 sources = Sources(self.perturbed, self.prompter.pieces, effects)
                 batch = prepare(self.policy, rollout, self.method, t, self.step + 1, sources, clock)
         except Interrupted:
@@ -186,6 +187,9 @@ class Trainer:
                 self._update(batch, minibatch)
         with timed(clock, "sync"):
             self.engine.update(self.policy.model)
+        gap = getattr(self.engine, "gap", None)  # of engines that keep a copy of the weights
+        if gap is not None:
+            self._log_metrics(gap.metrics())
         self._log_timings(clock, sum(map(len, rollout.responses)))
         return f"reward {batch.metrics['reward_mean']:.3f} length {batch.metrics['length_mean']:.1f}"
 

@@ -26,7 +26,7 @@ from tokencredit.credit import (
 from tokencredit.model.policy import Policy
 from tokencredit.study.config import Training
 from tokencredit.study.methods import Method
-from tokencredit.training.diagnostics import credit_metrics, rollout_metrics
+from tokencredit.training.diagnostics import credit_metrics, rollout_metrics, sampled_logprobs
 from tokencredit.training.probes import Sources, gather, microbatches, unflatten
 from tokencredit.training.rollout import Rollout
 from tokencredit.training.stop import timed
@@ -58,6 +58,7 @@ class Batch:
     group_advantage: Tensor  # [N] float64
     minibatches: list[Minibatch]
     signals: Signals
+    correction: Tensor | None = None  # what each token's loss is multiplied by; see sampler_weights
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -119,8 +120,32 @@ def prepare(
     for minibatch in minibatches:
         shares[minibatch.rows] = token_shares(loss_mask[minibatch.rows], method.reduction, training.max_tokens)
     metrics = {**rollout_metrics(rollout, signals), **credit_metrics(tokens, loss_mask, signals), **stats, **more}
-    old = signals.logprob
-    return Batch(rollout, mask, loss_mask, shares, old, tokens.to(old.dtype), advantage, minibatches, signals, metrics)
+    old, correction = signals.logprob, None
+    if training.sampler_correction == "truncated":
+        correction, capped = sampler_weights(old, sampled_logprobs(rollout), mask, training.sampler_cap)
+        metrics |= {"sampler_capped": capped, "sampler_weight_mean": correction[mask].double().mean().item()}
+    return Batch(
+        rollout,
+        mask,
+        loss_mask,
+        shares,
+        old,
+        tokens.to(old.dtype),
+        advantage,
+        minibatches,
+        signals,
+        correction,
+        metrics,
+    )
+
+
+def sampler_weights(old: Tensor, sampled: Tensor, mask: Tensor, cap: float) -> tuple[Tensor, float]:
+    """(min(p / q, cap) per token, 1 at padding, [N, T] in old's precision; share of tokens at the cap).
+
+    old, sampled [N, T]: log p of the trainer before the update, log q of the engine that drew the tokens.
+    """
+    ratio = torch.where(mask, (old.double() - sampled).exp(), 1.0)
+    return ratio.clamp(max=cap).to(old.dtype), (ratio[mask] > cap).double().mean().item()
 
 
 def update(
@@ -146,6 +171,8 @@ def update(
         s = policy.score([batch.rollout.prompts[r] for r in rows], [batch.rollout.responses[r] for r in rows], "update")
         new = unflatten(s.logprob, mask)
         losses, events = update_losses(method, new, old, advantage, mask)
+        if batch.correction is not None:
+            losses = losses * batch.correction[index].to(policy.device)
         loss = reduce(losses, keep, shares)
         loss.backward()
         seen.add(loss, events, (new.detach() - old)[keep], keep)

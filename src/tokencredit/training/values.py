@@ -26,6 +26,7 @@ from tokencredit.model.prompts import Prompter
 from tokencredit.sampling import Completion, Engine, Params, Request
 from tokencredit.study.errors import UserError
 from tokencredit.study.seeds import derive
+from tokencredit.training.rollout import earned
 
 Problem = Mapping[str, Any]
 # rewards in {0, 1} of whole responses: (problems, token ids of the responses, how each ended: stop | length)
@@ -204,7 +205,7 @@ def text_grade(prompter: Prompter, grader: Grader, tolerance: float | None = Non
             for (_, ids, ended), problem in asked.items()
         ]
         verdicts = dict(zip(asked, grader.grade(items), strict=True))
-        return [float(verdicts[key].correct) for key in keys]
+        return [earned(verdicts[key].correct, key[2]) for key in keys]
 
     return grade
 
