@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     stage("base", _base, "Make or fetch a base model.", "record", "state")
     train = stage("train", _train, "Train one cell.", "base", "problems", "out", "state")
     train.add_argument("--semifactuals", type=Path)
+    train.add_argument("--lengths", type=Path, help="metrics of the run whose response lengths this one is held to")
     stage(
         "evaluate", _evaluate, "Evaluate one checkpoint on one benchmark.",
         "checkpoint", "problems", "output", "record", "state",
@@ -275,7 +276,7 @@ def _base(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> N
 def _train(args: argparse.Namespace, spec: Json, runtime: Runtime, log: Any) -> None:
     from tokencredit.training.run import train
 
-    train(spec, args.base, args.problems, args.semifactuals, args.out, args.state, runtime, log)
+    train(spec, args.base, args.problems, args.semifactuals, args.out, args.state, runtime, log, args.lengths)
     _recorded(log, args.out / "train.json", *sorted(args.out.glob("*.parquet")))
     for checkpoint in sorted(args.out.glob("step*/checkpoint.json")):
         _weights(log, checkpoint, checkpoint.parent.name)

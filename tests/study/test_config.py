@@ -38,6 +38,7 @@ MISTAKES = [
     ("grid/methods", ["grpo", "mpco"], "unknown method 'mpco'; did you mean 'mcpo'?"),
     ("grid/models", ["scrtch"], "unknown model 'scrtch'; did you mean 'scratch'?"),
     ("grid/benchmarks", ["esy"], "unknown benchmark 'esy'; did you mean 'easy'?"),
+    ("methods/mcpo/length", {"like": "grpoo"}, "methods.mcpo.length.like (a method of the grid without a length term)"),
     ("averages", {"two": {"of": ["easy", "nop"]}}, "averages.two.of: unknown benchmark 'nop'; did you mean 'noop'?"),
     ("averages", {"easy": {"of": ["noop"]}}, "averages.easy: this is the name of something else"),
     ("averages", {"two": {"of": ["easy", "easy"]}}, "names a benchmark twice"),

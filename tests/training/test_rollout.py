@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -12,8 +13,8 @@ import torch
 
 from tests.training.conftest import make_training
 from tokencredit.sampling import Completion, Params, Request
-from tokencredit.study.methods import Overlong, Refill
-from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
+from tokencredit.study.methods import Length, Overlong, Refill
+from tokencredit.training.rollout import Feed, Rollout, draw, grade, hold, refilled, shape
 from tokencredit.training.values import text_grade
 
 PROBLEMS = [
@@ -98,6 +99,20 @@ def test_rewards_and_groups() -> None:
     assert rollout.rewards.tolist() == [0.0, 1.0] * 8, "an unclosed box is wrong, whatever stands in it"
     assert rollout.finish == ["length", "stop"] * 8
     assert rollout.mask.sum(-1).tolist() == [8, 9] * 8
+
+
+def test_a_length_term_grows_with_the_distance_and_adds_to_a_penalty() -> None:
+    """|3 - 4| / 4 = .25, |8 - 4| / 4 = 1, |40 - 4| / 4 = 9 counts as 1; strength .5."""
+    rollout = lot(0, [2], size=3)
+    rollout = dataclasses.replace(rollout, responses=[(0,) * n for n in (3, 8, 40)])
+    held = hold(rollout, Length(like="other", strength=0.5), 4.0)
+    assert held.penalty is not None
+    assert held.penalty.tolist() == [-0.125, -0.5, -0.5]
+    assert held.rewards.tolist() == [0.875, 0.5, -0.5]
+    assert held.correct.tolist() == [1.0, 1.0, 0.0]
+    both = hold(dataclasses.replace(rollout, penalty=torch.tensor([-1.0, 0.0, 0.0])), Length(like="other"), 4.0)
+    assert both.penalty is not None
+    assert both.penalty.tolist() == [-1.125, -0.5, -0.5]
 
 
 class Right:

@@ -17,7 +17,15 @@ rule aggregate:
     output:
         [
             report(f"{PLACE.root}/analysis/{name}.csv", caption=f"../report/{name}.rst", category="Analysis")
-            for name in ("summary", "paired", "paired_problems", *comparisons.NAMES, "grading", "curves", "timing")
+            for name in (
+                "summary",
+                "paired",
+                "paired_problems",
+                *comparisons.NAMES,
+                "grading",
+                "curves",
+                "timing",
+            )
         ],
     log:
         f"{PLACE.root}/logs/aggregate.log",

@@ -31,6 +31,7 @@ rule train:
         base=PLACE.base("{model}"),
         problems=PLACE.problems,
         semifactuals=lambda w: PLACE.semifactuals if needs_semifactuals(STUDY, w.method) else [],
+        lengths=lambda w: length_metrics(STUDY, Cell(w.model, w.method, int(w.seed))),
     output:
         PLACE.train(CELL, "metrics.parquet"),
         PLACE.train(CELL, "rollouts.parquet"),
@@ -53,8 +54,9 @@ rule train:
         out=PLACE.train(CELL, ""),
         state=f"{PLACE.root}/state/train.{CELL.id}",
         semifactuals=lambda w, input: f"--semifactuals '{input.semifactuals}'" if input.semifactuals else "",
+        lengths=lambda w, input: f"--lengths '{input.lengths}'" if input.lengths else "",
     shell:
         "exec tokencredit train --spec {input.spec:q} --base {input.base:q} --problems {input.problems:q}"
-        " {params.semifactuals} --out {params.out:q} --state {params.state:q}"
+        " {params.semifactuals} {params.lengths} --out {params.out:q} --state {params.state:q}"
         " --runtime {params.runtime:q}"
         " --cell {wildcards.model}.{wildcards.method}.seed{wildcards.seed} --log {log:q}"

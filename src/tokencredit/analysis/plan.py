@@ -74,7 +74,8 @@ class Plan:
     def benchmark_label(self, name: str) -> str:
         if name == MACRO:
             return "Macro mean"
-        return next((b.label for b in (*self.benchmarks, *self.averages) if b.name == name), "") or name
+        labels = {b.name: b.label for b in self.benchmarks} | {a.name: a.label for a in self.averages}
+        return labels.get(name) or name
 
     def runs(self, model: str | None = None) -> list[Cell]:
         """Training runs."""

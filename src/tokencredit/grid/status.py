@@ -21,7 +21,7 @@ from typing import Any
 
 from tokencredit.grid.presence import holder, place
 from tokencredit.study import Study, analyses, cells, evaluations, layout, specs
-from tokencredit.study.grid import Cell, Layout, needs_semifactuals
+from tokencredit.study.grid import Cell, Layout, length_metrics, needs_semifactuals
 from tokencredit.study.provenance import code_hash, file_digest
 
 STATES = ("done", "running", "saved", "failed", "stale", "missing")
@@ -100,6 +100,7 @@ def jobs(study: Study, shelf: Layout) -> Iterator[Job]:
     for cell in cells(study):
         inputs = [shelf.base(cell.model), shelf.problems]
         inputs += [shelf.semifactuals] if needs_semifactuals(study, cell.method) else []
+        inputs += length_metrics(study, cell)
         record = shelf.train(cell, "train.json")
         yield Job("train", cell.id, record, spec[f"train.{cell.id}"], tuple(inputs), *_at(cell))
     for cell, step, name in evaluations(study):

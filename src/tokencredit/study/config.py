@@ -293,6 +293,7 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
             raise unknown_name("benchmark", name, dict.fromkeys(study.grid.benchmarks), f"{where}: overlap.against")
     for name in study.grid.methods:
         _check_credit(study, name, f"{where}: methods.{name}.credit")
+        _check_length(study, name, f"{where}: methods.{name}.length.like")
     if "base" in study.methods:
         raise unknown_name("method", "base", {}, f"{where}: methods ('base' names the untrained model)")
     return study
@@ -307,6 +308,16 @@ def _with_sets(study: Study) -> Study:
         for name, a in study.analyses.items()
     }
     return study.model_copy(update={"analyses": named})
+
+
+def _check_length(study: Study, name: str, where: str) -> None:
+    """A control arm of length follows another method of the grid, which follows none."""
+    held = study.methods[name].length
+    if held is None:
+        return
+    free = dict.fromkeys(n for n in study.grid.methods if study.methods[n].length is None)
+    if held.like not in free:
+        raise unknown_name("method", held.like, free, f"{where} (a method of the grid without a length term)")
 
 
 def _check_credit(study: Study, name: str, where: str) -> None:

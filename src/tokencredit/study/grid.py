@@ -138,6 +138,12 @@ def needs_semifactuals(study: Study, method: str) -> bool:
     return any(c.kind == "semifactual" for c in study.methods[method].credit)
 
 
+def length_metrics(study: Study, cell: Cell) -> list[str]:
+    """Metrics of the run whose response lengths a cell is held to; none for a method without a length term."""
+    held = study.methods[cell.method].length
+    return [] if held is None else [layout(study).train(Cell(cell.model, held.like, cell.seed), "metrics.parquet")]
+
+
 def specs(study: Study) -> dict[str, dict[str, Any]]:
     """Spec name -> content, for every stage of the study. Content is plain JSON."""
     full = study.model_dump(mode="json")

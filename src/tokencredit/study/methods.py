@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from tokencredit.study.base import Settings, Strings
+from tokencredit.study.base import Name, Settings, Strings
 from tokencredit.study.errors import UserError
 
 Unit = Annotated[float, Field(ge=0, le=1)]
@@ -38,6 +38,17 @@ class Refill(Settings):
     """DAPO's dynamic sampling: groups all right or all wrong are dropped and others drawn, up to `draws` rounds."""
 
     draws: Count = 10
+
+
+class Length(Settings):
+    """A control arm of ours, in no paper: held to the response length of another method's run.
+
+    reward = right - strength min(1, |tokens - target| / target), target: mean response length of the run of `like` with
+    the same model and seed at the same rollout. Tells longer answers from better credit.
+    """
+
+    like: Name
+    strength: Positive = 0.5
 
 
 # --- token credits ---
@@ -176,6 +187,7 @@ class Method(Settings):
     advantage: Advantage = Advantage()
     overlong: Overlong | None = None
     refill: Refill | None = None
+    length: Length | None = None
     credit: Annotated[tuple[Credit, ...], Field(strict=False)] = ()
     objective: Objective = TokenClip()
     reduction: Literal["token_mean", "sequence_mean", "constant"] = "token_mean"
@@ -195,7 +207,7 @@ class Method(Settings):
     @property
     def parts(self) -> set[str]:
         """Names of what this method is made of: its credits, its objective, reward shaping and refilling."""
-        rollout = [name for name in ("overlong", "refill") if getattr(self, name) is not None]
+        rollout = [name for name in ("overlong", "refill", "length") if getattr(self, name) is not None]
         return {self.objective.kind, *(c.kind for c in self.credit), *rollout}
 
     def of(self, kind: str) -> object | None:

@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from tokencredit.grading import Grader, Item
 from tokencredit.model.prompts import Prompter
 from tokencredit.sampling import Engine, Params, Request
 from tokencredit.study.config import Training
-from tokencredit.study.methods import Overlong, Refill
+from tokencredit.study.errors import UserError
+from tokencredit.study.methods import Length, Overlong, Refill
 from tokencredit.study.seeds import derive
+from tokencredit.study.tables import read_table
 
 Problem = Mapping[str, Any]
 
@@ -152,6 +155,23 @@ def shape(rollout: Rollout, overlong: Overlong | None, limit: int) -> Rollout:
     lengths = torch.tensor([len(r) for r in rollout.responses], dtype=torch.float64)
     penalty = ((limit - buffer - lengths) / buffer).clamp(-1, 0)
     return dataclasses.replace(rollout, penalty=penalty)
+
+
+def hold(rollout: Rollout, length: Length, target: float) -> Rollout:
+    """Add the length term of a control arm: -strength min(1, |tokens - target| / target)."""
+    tokens = torch.tensor([len(r) for r in rollout.responses], dtype=torch.float64)
+    term = -length.strength * ((tokens - target).abs() / target).clamp(max=1.0)
+    return dataclasses.replace(rollout, penalty=term if rollout.penalty is None else rollout.penalty + term)
+
+
+def length_targets(length: Length | None, metrics: Path | None) -> dict[int, float]:
+    """Optimisation steps before a rollout -> its mean response length, from another run's metrics."""
+    if length is None:
+        return {}
+    if metrics is None:
+        raise UserError(f"this method is held to the length of '{length.like}': pass that run's metrics as --lengths")
+    rows = read_table("metrics", metrics).to_pylist()
+    return {r["step"]: r["value"] for r in rows if r["metric"] == "length_mean"}
 
 
 def join(rollouts: Sequence[Rollout], groups: Sequence[int], size: int) -> Rollout:

@@ -35,7 +35,7 @@ from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
 from tokencredit.training.probes import Sources, monte_carlo
 from tokencredit.training.records import category_metrics, rollout_rows, token_rows
-from tokencredit.training.rollout import Feed, Rollout, draw, grade, refilled, shape
+from tokencredit.training.rollout import Feed, Rollout, draw, grade, hold, length_targets, refilled, shape
 from tokencredit.training.state import AppendLog, StateFolder, storage
 from tokencredit.training.stop import Interrupted, StopWatch, timed
 from tokencredit.training.update import Batch, Minibatch, NotFinite, prepare, update
@@ -53,15 +53,18 @@ def train(
     state: Path,
     runtime: Runtime,
     events: Any,
+    lengths: Path | None = None,
 ) -> None:
     """Run the training stage of one cell. Inputs by path, outputs under `out`, resumable state under `state`.
+
+    lengths: metrics of the run whose response lengths this one is held to, for a method with a length term.
 
     Raises UserError (nothing to retry), GoOn (saved: run again to go on), NotFinite (batch saved).
     """
     with storage(state), Lease(state) as lease, StopWatch(runtime.wall_minutes) as stop:
         if lease.taken_over:
             log.warning(lease.taken_over)
-        Trainer(spec, base, problems, semifactuals, out, state, runtime, events, stop).run()
+        Trainer(spec, base, problems, semifactuals, out, state, runtime, events, stop, lengths).run()
 
 
 class Trainer:
@@ -78,13 +81,14 @@ class Trainer:
         runtime: Runtime,
         events: Any,
         stop: StopWatch,
+        lengths: Path | None = None,
     ):
         self.spec, self.base, self.out, self.runtime, self.events, self.stop = spec, base, out, runtime, events, stop
         self.cell = {"model": spec["model"], "method": spec["method"], "seed": spec["cell_seed"]}
         self.model = parse(Model, spec["settings"], "spec: settings")
         self.method = parse(Method, spec["credit_method"], "spec: credit_method")
         self.training = parse(Training, spec["training"], "spec: training")
-        self.inputs = [p for p in (base, problems, semifactuals) if p is not None]
+        self.inputs = [p for p in (base, problems, semifactuals, lengths) if p is not None]
         identity = {"spec": spec, "inputs": {p.name: file_digest(p) for p in self.inputs}}
         self.state = StateFolder(state, identity)
         self.logs = {n: AppendLog(state / f"{n}.jsonl") for n in LOGS}
@@ -92,6 +96,7 @@ class Trainer:
         self.cursor = 0  # problems of the feed that were asked
         self.resumed = 0
         self.categoriser = Categoriser()
+        self.targets = length_targets(self.method.length, lengths)
         self._load_problems(problems, semifactuals)
         self._load_model()
 
@@ -172,6 +177,8 @@ class Trainer:
                     lambda lot: self._draw(index, lot, grader, clock), self.method.refill, t.prompts, t.group
                 )
                 rollout = shape(rollout, self.method.overlong, t.max_tokens)
+                if self.method.length is not None:
+                    rollout = hold(rollout, self.method.length, self._target())
                 effects = monte_carlo(self.engine, self.prompter, grader, self.eos, t)
                 self.engine.sleep()  # a GPU's memory is the trainer's until the hand-over
                 sources = Sources(self.perturbed, self.prompter.pieces, effects)
@@ -192,6 +199,12 @@ class Trainer:
             self._log_metrics(gap.metrics())
         self._log_timings(clock, sum(map(len, rollout.responses)))
         return f"reward {batch.metrics['reward_mean']:.3f} length {batch.metrics['length_mean']:.1f}"
+
+    def _target(self) -> float:
+        """Response length that this rollout is held to, tokens."""
+        if self.step not in self.targets:
+            raise UserError(f"{self._title()}: the run it is held to has no length at step {self.step}; train it anew")
+        return self.targets[self.step]
 
     def _draw(self, index: int, lot: int, grader: Grader, clock: dict[str, float]) -> Rollout:
         """Sample and grade one lot of prompts."""
