@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tokencredit.study import Study, cells, evaluations, load_study, specs, write_specs
+from tokencredit.study import Cell, Study, cells, evaluations, load_study, specs, write_specs
+from tokencredit.study.files import overlay, read_yaml
+from tokencredit.study.grid import length_metrics
 from tokencredit.study.seeds import derive
 from tokencredit.study.tables import TableError, read_json, read_table, write_json, write_table
 
@@ -125,3 +127,11 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(TableError, match="damaged JSON"):
         read_json(path)
+
+
+def test_a_control_arm_follows_the_run_of_its_own_model_and_seed(root: Path, settings: dict[str, Any]) -> None:
+    study = load_study(overlay(settings, read_yaml(root / "workflow" / "studies" / "length.yaml")))
+    wanted = ["results/length/train/scratch/mcpo/seed3/metrics.parquet"]
+    assert length_metrics(study, Cell("scratch", "grpo_long", 3)) == wanted
+    assert length_metrics(study, Cell("scratch", "grpo", 3)) == []
+    assert specs(study)["train.scratch.grpo_long.seed3"]["credit_method"]["length"] == {"like": "mcpo", "strength": 0.5}
