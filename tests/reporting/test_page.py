@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from tests.reporting.fake_results import build, config
+from tests.reporting.fake_results import METHODS, build, config
 from tokencredit.analysis.aggregate import aggregate
 from tokencredit.reporting import figures, tables
 from tokencredit.reporting.report import QUESTION, build_report, packaged
@@ -95,10 +95,27 @@ def test_page_fetches_nothing(full):
     assert "http://" not in text
     assert "https://" not in text
     assert "@import" not in text
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object"}
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}], "one, and it stands in the page"
+    assert not re.search(r"fetch\(|XMLHttpRequest|import\(|new Worker|eval\(", text)
     beside = {target for _, target in page.links if not target.startswith("#")}
     assert beside == {"heatmaps_tiny.html"}, "pages that are written with it"
     assert all((full[0] / name).exists() for name in beside)
+
+
+def test_a_number_of_the_main_table_leads_to_its_responses(full):
+    """Every evaluated cell but the mean's: to a place inside the folded responses of its method and benchmark."""
+    text, root = html(full), full[0]
+    wanted = {f"responses-tiny-{m}-{b}" for m in ("base", *METHODS) for b in ("easy", "hard", "noop")}
+    assert set(re.findall(r'<span class="value"><a href="#([^"]+)"', text)) == wanted
+    for name in wanted:
+        method, benchmark = name.split("-")[2:]
+        part = text.split(f'id="{name}"', 1)[1].split("</details>", 1)[0]
+        file = re.search(r"All samples: <code>([^<]+)</code>", part)
+        assert file
+        assert (root / file[1]).exists()
+        assert file[1].startswith(f"eval/tiny/{method}/") and file[1].endswith(f"/{benchmark}.parquet")
+        assert "the library alone: " in part
 
 
 def test_page_is_accessible(full):
@@ -168,7 +185,7 @@ def test_nothing_evaluated_still_makes_a_page(tmp_path):
 def test_files_are_the_declared_ones_and_have_stable_bytes(full, tmp_path):
     root, specs, files = full
     spec = specs["aggregate"]
-    want = {f"{n}.{e}" for n in figures.names(spec) for e in ("svg", "png")} | {"figures.json"}
+    want = {f"{n}.{e}" for n in figures.names(spec) for e in ("svg", "png", "pdf")} | {"figures.json"}
     drawn = {p.name for p in (root / "figures").iterdir()}
     assert {name for name in drawn if not name.startswith("analysis_")} == want  # those are the sections' own
     assert {p.name for p in (root / "tables").iterdir()} == set(tables.names(spec))

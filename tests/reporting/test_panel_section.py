@@ -46,7 +46,7 @@ def test_every_category_stands_beside_the_published_one(tmp_path: Path) -> None:
     assert all(category in text for category in CATEGORIES)
     assert "0.0450 2.74" in text, "published: reflection marker"
     assert "870,586 tokens of another model" in text
-    assert [p.name for p in found.files] == [f"analysis_panel_look_m_policy0.{kind}" for kind in ("svg", "png")]
+    assert [p.name for p in found.files] == [f"analysis_panel_look_m_policy0.{kind}" for kind in ("svg", "png", "pdf")]
     assert all(p.exists() for p in found.files)
     page = Page(found.html)  # well nested
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 1

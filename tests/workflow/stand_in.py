@@ -40,7 +40,7 @@ elif stage == "aggregate":
 elif stage == "report":
     models = specification("aggregate")["grid"]["models"]
     kinds = os.environ["FIGURES"].split()
-    names = [f"figures/{k}_{m}.{e}" for k in kinds for m in models for e in ("svg", "png")]
+    names = [f"figures/{k}_{m}.{e}" for k in kinds for m in models for e in ("svg", "png", "pdf")]
     names += [f"tables/main_{m}.{e}" for m in models for e in ("csv", "tex")] + ["figures/figures.json", "report.html"]
     names += [f"heatmaps_{m}.html" for m in models]
     outputs = [os.path.join(args["--out"], n) for n in names]

@@ -66,6 +66,7 @@ rule report:
             for kind in figures.KINDS
         ],
         bitmaps=[f"{PLACE.root}/figures/{name}.png" for name in figures.names(GRID)],
+        vectors=[f"{PLACE.root}/figures/{name}.pdf" for name in figures.names(GRID)],
         captions=f"{PLACE.root}/figures/figures.json",
         heatmaps=[f"{PLACE.root}/heatmaps_{model}.html" for model in STUDY.grid.models],
         page=report(f"{PLACE.root}/report.html", caption="../report/report.rst", category="Report"),

@@ -1,4 +1,4 @@
-"""Figures of a study, from its aggregate files: SVG for the page, PNG beside it, bytes that do not change.
+"""Figures of a study, from its aggregate files: SVG for the page, PNG and PDF beside it, bytes that do not change.
 
 Every figure of `names` is always written, so that a rule can declare it; one that has nothing to show says so and
 is left out of the report. figures.json holds titles, captions and alternative texts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,24 @@ def method_look(p: Plan, method: str) -> Data:
     return {"name": method, "label": p.label(method), "colour": f"var({variable(light)})"}
 
 
-def main_table(results: Results, model: str) -> Data:
-    """Columns and rows of the main table, numbers as text; the headline's column first, where a phone shows it."""
+def main_table(results: Results, model: str, opened: Container[str] = ()) -> Data:
+    """Columns and rows of the main table, numbers as text; the headline's column first, where a phone shows it.
+
+    opened: names of the responses that the page shows; their cells link to them.
+    """
     p, shown = results.plan, results.shown_benchmarks()
     order = sorted(range(len(shown)), key=lambda i: shown[i] != results.headline)
     return {
         "columns": [p.benchmark_label(shown[i]) for i in order],
         "rows": [
-            {**method_look(p, method), "baseline": method == p.baseline, "cells": [_cell(p, row[i]) for i in order]}
+            {
+                **method_look(p, method),
+                "baseline": method == p.baseline,
+                "cells": [
+                    {**_cell(p, row[i]), "link": name if (name := place(model, method, shown[i])) in opened else ""}
+                    for i in order
+                ],
+            }
             for method, row in entries(results, model).items()
         ],
     }
@@ -148,25 +158,31 @@ def _run_time(phases: Mapping[str, list[float]]) -> Data:
     }
 
 
+def place(model: str, method: str, benchmark: str) -> str:
+    """Where on the page the responses of a cell of the main table stand."""
+    return f"responses-{model}-{method}-{benchmark}"
+
+
 def examples(p: Plan, root: Path, limit: int = 4000) -> list[Data]:
-    """Per model and method, the first right and the first wrong response of the first benchmark that is there."""
-    place, found = layout(root), []
+    """Per model, method and benchmark, the first right and the first wrong response of the grid's first seed."""
+    shelf, found = layout(root), []
     for model in p.models:
         for cell, step in p.checkpoints():
             last = cell.seed == p.seeds[0] and step == p.last
             if cell.model != model or not (cell.method == BASE or last):
                 continue
             for b in p.benchmarks_at(cell.method, step):
-                path = Path(place.samples(cell, step, b.name))
+                path = Path(shelf.samples(cell, step, b.name))
                 if path.exists():
-                    asked = _problems(Path(place.benchmark(b.name)))
+                    asked = _problems(Path(shelf.benchmark(b.name)))
                     found.append(
                         {
+                            "place": place(model, cell.method, b.name),
                             "model": model, **method_look(p, cell.method), "seed": cell.seed, "step": step,
                             "benchmark": b.label, "responses": list(_first_two(path, asked, limit)),
+                            "file": str(path.relative_to(root)),
                         }
                     )  # fmt: skip
-                    break
     return found
 
 
@@ -178,7 +194,10 @@ def _problems(path: Path) -> dict[str, Data]:
 
 
 def _first_two(path: Path, asked: Mapping[str, Data], limit: int) -> Iterator[Data]:
-    columns = ("problem_id", "sample", "text", "extracted", "correct", "token_count", "finish_reason", "status")
+    columns = (
+        "problem_id", "sample", "text", "extracted", "correct", "correct_library", "token_count", "finish_reason",
+        "status",
+    )  # fmt: skip
     rows = read_table("samples", path, columns).to_pylist()
     rows.sort(key=lambda r: (r["problem_id"], r["sample"]))
     for right in (True, False):

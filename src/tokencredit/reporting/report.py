@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,14 @@ def render(
     loader = PackageLoader("tokencredit.reporting", "templates")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["percent"] = lambda share: f"{share * 100:.1f}"
+    examples = page.examples(p, root)
+    opened = {e["place"] for e in examples}
     return environment.get_template("report.html.j2").render(
         question=QUESTION,
         study=p.study,
         title=study.title,
         plan=p,
-        models=[_model(results, model) for model in p.models],
+        models=[_model(results, model, opened) for model in p.models],
         legend=[page.method_look(p, m) for m in results.shown_methods()],
         headline=p.benchmark_label(results.headline),
         several=len(p.benchmarks) > 1,
@@ -88,13 +90,14 @@ def render(
         coverage=page.coverage(results, root),
         graders=page.graders(p, analysis),
         timing=page.timing(results, analysis),
-        examples=page.examples(p, root),
+        examples=examples,
         heatmaps=Markup(heatmap.summary(p)),  # names of models are checked against a pattern
         provenance=page.provenance(p, root),
         reconstructed=page.for_parts(packaged("reconstructed.yaml"), [study.methods[m] for m in p.methods]),
         same=page.same_with_one_update(study),
         published=page.published(results, packaged("published.yaml")),
         config=yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100),
+        script=Markup(_template("report.js")),
         style=Markup(_style(colours)),  # our own style sheet, no text of the study in it
         seeds_of_samples=_samples(p),
     )
@@ -105,8 +108,8 @@ def packaged(name: str) -> Any:
     return yaml.safe_load(resources.files("tokencredit.reporting").joinpath(name).read_text(encoding="utf-8"))
 
 
-def _model(results: Results, model: str) -> dict[str, Any]:
-    return {"name": model, "answer": answer(results, model), "table": page.main_table(results, model)}
+def _model(results: Results, model: str, opened: Container[str]) -> dict[str, Any]:
+    return {"name": model, "answer": answer(results, model), "table": page.main_table(results, model, opened)}
 
 
 def _figures(drawn: Path, colours: list[str], safe: Any) -> dict[str, dict[str, dict[str, Any]]]:
@@ -120,8 +123,12 @@ def _figures(drawn: Path, colours: list[str], safe: Any) -> dict[str, dict[str, 
     return found
 
 
+def _template(name: str) -> str:
+    return resources.files("tokencredit.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+
+
 def _style(colours: Mapping[str, str]) -> str:
-    sheet = resources.files("tokencredit.reporting").joinpath("templates", "report.css").read_text(encoding="utf-8")
+    sheet = _template("report.css")
     light = " ".join(f"{variable(c)}: {c};" for c in colours)
     dark = " ".join(f"{variable(c)}: {d};" for c, d in colours.items())
     return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{sheet}"

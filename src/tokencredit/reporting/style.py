@@ -111,12 +111,15 @@ def left(axes: Sequence[Any], label: str) -> None:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.svg (transparent) and `stem`.png (white), atomically, with no date or version in them."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+    """Write `stem`.svg (transparent), .png (white) and .pdf, atomically, with no date or version in them."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "pdf")]
     with replacing(paths[0]) as temporary:
         figure.savefig(temporary, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     with replacing(paths[1]) as temporary:
         figure.savefig(temporary, format="png", facecolor="white", metadata={"Software": None})
+    with replacing(paths[2]) as temporary:
+        nothing = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+        figure.savefig(temporary, format="pdf", transparent=True, metadata=nothing)
     return paths
 
 
