@@ -20,6 +20,7 @@ from tokencredit.study.errors import GoOn
 from tokencredit.study.tables import read_json, read_table
 from tokencredit.training.update import prepare
 
+LIMIT = 20  # response tokens: long enough for most to end by themselves
 TABLES = ("fidelity_tokens", "fidelity_credits", "fidelity_scores")
 METHODS: dict[str, Any] = {
     "scapo": {"credit": [{"kind": "margin"}, {"kind": "semifactual", "steps": 6, "strength": 0.1}]},
@@ -56,11 +57,11 @@ class Events:
 
 
 def spec(**analysis: Any) -> dict[str, Any]:
-    values = study(max_tokens=6)
+    values = study(max_tokens=LIMIT)
     values["methods"] = METHODS
     values["analyses"] = {
         "f": {
-            "kind": "fidelity", "count": 4, "responses": 9, "samples": 6, "max_tokens": 6, "draws": 100,
+            "kind": "fidelity", "count": 6, "responses": 9, "samples": 6, "max_tokens": LIMIT, "draws": 100,
             "tolerance": 0.05, "shard_responses": 3, **analysis,
         }
     }  # fmt: skip
@@ -105,7 +106,8 @@ def test_tables_hold_what_their_columns_say(run: Callable[..., Path]) -> None:
             assert r["effect"] == pytest.approx((r["effect_first"] + r["effect_second"]) / 2)
             assert r["bound"] <= 0.05 + 1e-9 and r["moved"] is None and r["planted"] is None
         text = "".join(r["piece"] for r in rows)
-        assert rows[0]["correct"] == (len(text) % 2 == 0)
+        if len(rows) < LIMIT:  # else cut off, which earns nothing
+            assert rows[0]["correct"] == (len(text) % 2 == 0)
         assert rows[0]["value"] + sum(r["effect"] for r in rows) == pytest.approx(float(rows[0]["correct"]))
     flat = [r for r in credits if r["method"] == "grpo"]
     assert all(r["credit"] == r["advantage"] != 0 for r in flat)
