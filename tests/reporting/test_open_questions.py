@@ -15,10 +15,11 @@ from tests.reporting.fake_results import build, config
 from tokencredit.analysis.aggregate import aggregate
 from tokencredit.analysis.plan import plan
 from tokencredit.reporting import gain, length
-from tokencredit.reporting.length import Arm, controls, sentence
+from tokencredit.reporting.length import Arm, arms, controls, sentence
 from tokencredit.reporting.results import Results, load
 from tokencredit.reporting.text import signed
 from tokencredit.study.config import load_study
+from tokencredit.study.files import overlay, read_yaml
 from tokencredit.study.grid import specs
 
 
@@ -110,6 +111,17 @@ SURE = {
 def test_words_say_no_more_than_the_numbers(change: dict[str, str], wanted: str) -> None:
     expected = plan(specs(load_study(config()))["aggregate"])
     assert wanted in sentence(expected, SURE | change)
+
+
+def test_arms_name_whose_length_they_have_and_what_they_would_be_without(root: Path) -> None:
+    values = overlay(read_yaml(root / "config.yaml"), read_yaml(root / "workflow/studies/length.yaml"))
+    values["methods"]["odd"] = {"length": {"like": "grpo"}, "reduction": "constant"}
+    values["grid"]["methods"].append("odd")
+    assert arms(load_study(values)) == [
+        Arm("grpo_long", "mcpo", "grpo"),
+        Arm("mcpo_short", "grpo", "mcpo"),
+        Arm("odd", "grpo", None),
+    ]
 
 
 def arm_results(differences: dict[str, tuple[float, float, float]]) -> Results:

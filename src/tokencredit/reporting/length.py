@@ -221,11 +221,10 @@ def arms(study: Study) -> list[Arm]:
     found = []
     for name in study.grid.methods:
         method = study.methods[name]
-        held = getattr(method, "length", None)
-        if held is not None:
+        if method.length is not None:
             free = method.model_copy(update={"length": None, "label": ""})
             same = [n for n in study.grid.methods if study.methods[n].model_copy(update={"label": ""}) == free]
-            found.append(Arm(name, held.like, same[0] if same else None))
+            found.append(Arm(name, method.length.like, same[0] if same else None))
     return found
 
 
