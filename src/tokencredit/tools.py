@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,8 @@ from tokencredit.study.errors import UserError
 
 def check(args: argparse.Namespace) -> None:
     from tokencredit.study import cells, check_files, evaluations, layout, load_study
-    from tokencredit.study.files import overlay, read_yaml
 
-    settings = read_yaml(args.base)
-    for path in args.file:
-        settings = overlay(settings, read_yaml(path))
-    study = load_study(settings, str(args.file[-1] if args.file else args.base))
+    study = load_study(*settings_of(args.base, args.file))
     check_files(study)
     grid = study.grid
     print(f"{study.study}: {study.title}".rstrip(": "))
@@ -34,17 +31,14 @@ def plan(args: argparse.Namespace) -> None:
     from tokencredit.plan import page
     from tokencredit.plan.gpus import gpu
     from tokencredit.study import load_study
-    from tokencredit.study.files import overlay, read_yaml
 
-    device, settings = gpu(args.gpu), read_yaml(args.base)
+    device = gpu(args.gpu)
     for name in ("mfu", "decode_mfu"):
         if not 0 < getattr(args, name) <= 1:
             raise UserError(f"--{name.replace('_', '-')}: a share above 0, at most 1 (got {getattr(args, name)})")
     if args.length is not None and args.length < 1:
         raise UserError(f"--length: at least 1 token (got {args.length})")
-    for path in args.file:
-        settings = overlay(settings, read_yaml(path))
-    where = str(args.file[-1] if args.file else args.base)
+    settings, where = settings_of(args.base, args.file)
     made = page.plan(load_study(settings, where), device, page.Rates(args.mfu, args.decode_mfu), args.length, where)
     if args.json:
         print(json.dumps(page.values(made), indent=1, allow_nan=False))
@@ -58,13 +52,11 @@ def status(args: argparse.Namespace) -> None:
     from tokencredit.grid.status import look
     from tokencredit.grid.status_page import page, text
     from tokencredit.study import load_study
-    from tokencredit.study.files import overlay, read_yaml
     from tokencredit.study.tables import write_text
 
-    settings, found = read_yaml(args.base), []
-    for path in args.file or [None]:
-        study = load_study(overlay(settings, read_yaml(path)) if path else settings, str(path or args.base))
-        found.append(look(study))
+    found = []
+    for files in [[path] for path in args.file] or [[]]:
+        found.append(look(load_study(*settings_of(args.base, files))))
         print(text(found[-1], 0 if args.all else 10))
     if args.html:
         write_text(args.html, page(found))
@@ -120,15 +112,12 @@ def docs(args: argparse.Namespace) -> None:
 def credit(args: argparse.Namespace) -> None:
     from tokencredit.credit.by_hand import compute
     from tokencredit.study.base import parse, unknown_name
-    from tokencredit.study.files import overlay, read_yaml
     from tokencredit.study.methods import Method, with_params
 
-    settings = read_yaml(args.base)
-    for path in args.study:
-        settings = overlay(settings, read_yaml(path))
+    settings, where = settings_of(args.base, args.study)
     methods = settings.get("methods", {})
     if args.method not in methods:
-        raise unknown_name("method", args.method, methods, str(args.study[-1] if args.study else args.base))
+        raise unknown_name("method", args.method, methods, where)
     method = parse(Method, with_params(methods[args.method] or {}, args.param), f"method {args.method}")
     print(json.dumps(compute(method, read_object(args.batch), str(args.batch)), indent=1, allow_nan=False))
 
@@ -143,6 +132,16 @@ def grade(args: argparse.Namespace) -> None:
     ):
         counts = grade_file(args.file, out, args.workers, not args.no_library, args.timeout)
     print(" ".join(f"{name}={number}" for name, number in sorted(counts.items())), file=sys.stderr)
+
+
+def settings_of(base: Path, files: Sequence[Path]) -> tuple[dict[str, Any], str]:
+    """Settings of `base` with each file laid over them in turn, and the name to use in messages."""
+    from tokencredit.study.files import overlay, read_yaml
+
+    settings = read_yaml(base)
+    for path in files:
+        settings = overlay(settings, read_yaml(path))
+    return settings, str(files[-1] if files else base)
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

@@ -166,15 +166,15 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     work(inputs, tmp_path / "whole")
-    done, calls = completion.Parts._work, []
+    done, calls = completion.Writer.work, []
 
-    def killed(self: Any, chunk: Any) -> Any:
+    def killed(self: Any, *args: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return done(self, chunk)
+        return done(self, *args)
 
-    monkeypatch.setattr(completion.Parts, "_work", killed)
+    monkeypatch.setattr(completion.Writer, "work", killed)
     with pytest.raises(KeyboardInterrupt):
         work(inputs, tmp_path / "again")
     monkeypatch.undo()

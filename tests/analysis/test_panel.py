@@ -60,7 +60,7 @@ def test_a_killed_panel_goes_on_where_it_was(
 ) -> None:
     whole = (go(tmp_path / "whole") / "panel_tokens.parquet").read_bytes()
     done: list[int] = []
-    work = panel.Parts._work
+    work = panel.Observer.work
 
     def dies(self: Any, *args: Any) -> Any:
         if len(done) == 2:
@@ -68,11 +68,11 @@ def test_a_killed_panel_goes_on_where_it_was(
         done.append(1)
         return work(self, *args)
 
-    monkeypatch.setattr(panel.Parts, "_work", dies)
+    monkeypatch.setattr(panel.Observer, "work", dies)
     with pytest.raises(Killed):
         go(tmp_path / "broken")
     next((tmp_path / "broken" / "state").rglob("part-00000.parquet")).write_bytes(b"damaged")
-    monkeypatch.setattr(panel.Parts, "_work", work)
+    monkeypatch.setattr(panel.Observer, "work", work)
     out = go(tmp_path / "broken")
     assert (out / "panel_tokens.parquet").read_bytes() == whole
     assert read_json(out / "record.json")["counts"]["resumed_parts"] == 1

@@ -13,7 +13,6 @@ have seen stand beside the others, since short rests can be guessed, and small n
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tqdm import tqdm
 
 from tokencredit.analysis.completion_results import summarise
 from tokencredit.analysis.panel import choose
@@ -37,11 +35,10 @@ from tokencredit.study.base import parse
 from tokencredit.study.config import Prompt, Runtime
 from tokencredit.study.errors import UserError
 from tokencredit.study.grid import spec_hash
+from tokencredit.study.parts import Progress, chunked, table_parts
 from tokencredit.study.provenance import collect, file_digest
-from tokencredit.study.tables import TableError, read_json, read_table, write_json, write_table
+from tokencredit.study.tables import read_json, read_table, write_json, write_table
 from tokencredit.training.lease import Lease
-
-log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
@@ -85,8 +82,9 @@ def analyse(
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})
     params = Params(settings.max_tokens, temperature=0.0, eos=eos_ids(opened.folder))
     with Lease(state):
-        parts = Parts(state / identity, engine, params, prompter, settings.shard_problems)
-        table = parts.run(begun, f"completions of {title(opened)}")
+        parts, work = table_parts("completions", state / identity), Writer(engine, params, prompter).work
+        label = f"completions of {title(opened)}"
+        table = pa.concat_tables(parts.run(chunked(begun, settings.shard_problems), work, label, "problem"))
     seconds["work"] = time.perf_counter() - start - seconds["load"]
     results = summarise(table, settings)
     write_table("completions", table, out / "completions.parquet")
@@ -176,40 +174,13 @@ def _stands(gold: Sequence[str], text: Sequence[str]) -> bool:
     return size > 0 and any(text[i : i + size] == gold for i in range(len(text) - size + 1))
 
 
-class Parts:
-    """Works through the problems part by part; a finished part is a file, a damaged one is done again."""
+class Writer:
+    """Lets the policy go on from the problems' beginnings."""
 
-    def __init__(self, folder: Path, engine: Engine, params: Params, prompter: Prompter, size: int):
-        self.folder, self.engine, self.params, self.prompter, self.size = folder, engine, params, prompter, size
-        self.resumed = 0
+    def __init__(self, engine: Engine, params: Params, prompter: Prompter):
+        self.engine, self.params, self.prompter = engine, params, prompter
 
-    def run(self, begun: Sequence[Begun], label: str) -> pa.Table:
-        tables = []
-        with tqdm(total=len(begun), desc=label, unit="problem", mininterval=2) as bar:
-            for number, start in enumerate(range(0, len(begun), self.size)):
-                chunk, path = begun[start : start + self.size], self.folder / f"part-{number:05d}.parquet"
-                table = self._finished(path, len(chunk))
-                if table is None:
-                    write_table("completions", self._work(chunk), path)
-                    table = read_table("completions", path)
-                tables.append(table)
-                bar.update(len(chunk))
-        return pa.concat_tables(tables)
-
-    def _finished(self, path: Path, rows: int) -> pa.Table | None:
-        if not path.exists():
-            return None
-        try:
-            table = read_table("completions", path)
-        except TableError as error:
-            log.warning("%s; this part is done again", error)
-            return None
-        if table.num_rows != rows:
-            return None
-        self.resumed += 1
-        return table
-
-    def _work(self, begun: Sequence[Begun]) -> list[Row]:
+    def work(self, begun: Sequence[Begun], progress: Progress) -> list[Row]:
         requests = [Request(self.prompter.ids(b.shown), seed=0) for b in begun]  # greedy: no seed decides anything
         drawn = self.engine.generate(requests, self.params)
         texts = [self.prompter.decode(c.tokens) for c in drawn]

@@ -42,9 +42,10 @@ from tokencredit.study.config import SEMIFACTUAL_KINDS, Model, Runtime, Training
 from tokencredit.study.errors import GoOn, UserError
 from tokencredit.study.grid import spec_hash
 from tokencredit.study.methods import Method
+from tokencredit.study.parts import Progress, row_parts
 from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
-from tokencredit.study.tables import TableError, read_json, read_table, write_json, write_table
+from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
 from tokencredit.training.probes import Sources, gather, microbatches, monte_carlo, perturbed_logprobs
 from tokencredit.training.rollout import Rollout, grade, mixed, shape
@@ -151,17 +152,20 @@ class Run:
 
     def rollout(self, grader: Grader) -> Rollout:
         """G responses to each problem at the training temperature; read back where the job was restarted."""
-        group, path = self.training.group, self.state / "rollout.json"
+        group = self.training.group
         prompts = [ids for p in self.problems for ids in [self.prompter.ids(p["problem"], p["choices"])] * group]
         seeds = [self._seed("rollout", p, k) for p in self.problems for k in range(group)]
-        kept = finished(path, len(prompts))
-        if kept is None:
+        requests = [Request(p, s) for p, s in zip(prompts, seeds, strict=True)]
+        params = Params(self.settings.max_tokens, self.training.temperature, eos=self.eos)
+
+        def sample(requests: Sequence[Request], progress: Progress) -> dict[str, Any]:
             with self.stop.disposable(), timed(self.clock, "sample"):
-                params = Params(self.settings.max_tokens, self.training.temperature, eos=self.eos)
-                drawn = self.engine.generate([Request(p, s) for p, s in zip(prompts, seeds, strict=True)], params)
-            write_json(path, {"rows": [dataclasses.asdict(c) for c in drawn]})
-            kept = read_json(path)
-        completions = [Completion(tuple(c["tokens"]), c["finish"], tuple(c["logprobs"])) for c in kept["rows"]]
+                return {"rows": [dataclasses.asdict(c) for c in self.engine.generate(requests, params)]}
+
+        parts = row_parts(self.state).run([requests], sample, f"{self._title()} responses", "response", "rollout")
+        completions = [
+            Completion(tuple(c["tokens"]), c["finish"], tuple(c["logprobs"])) for part in parts for c in part["rows"]
+        ]
         return grade(self.problems, prompts, completions, seeds, self.prompter, grader, group)
 
     def choose(self, rollout: Rollout) -> list[int]:
@@ -177,25 +181,19 @@ class Run:
 
     def values(self, rollout: Rollout, rows: Sequence[int], grader: Grader) -> tuple[list[dict[str, list[float]]], int]:
         """(values of each measured response, distinct forks sampled), in shards of whole problems, each a file."""
-        out: list[dict[str, list[float]]] = []
-        forks = 0
-        with tqdm(total=len(rows), desc=f"{self._title()} values", unit="response", mininterval=2) as bar:
-            for number, part in enumerate(shards(rows, self.training.group, self.settings.shard_responses)):
-                path = self.state / f"values-{number:05d}.json"
-                kept = finished(path, len(part))
-                if kept is None:
-                    if self.stop.wanted:
-                        raise Interrupted
-                    begun = time.monotonic()
-                    with self.stop.disposable(), timed(self.clock, "values"):
-                        values = self._measure(rollout, part, grader)
-                    self.stop.longest = max(self.stop.longest, time.monotonic() - begun)
-                    write_json(path, {"rows": unpack(values), "forks": values.sampled})
-                    kept = read_json(path)
-                out += kept["rows"]
-                forks += kept["forks"]
-                bar.update(len(part))
-        return out, forks
+
+        def work(rows: Sequence[int], progress: Progress) -> dict[str, Any]:
+            if self.stop.wanted:
+                raise Interrupted
+            begun = time.monotonic()
+            with self.stop.disposable(), timed(self.clock, "values"):
+                values = self._measure(rollout, rows, grader)
+            self.stop.longest = max(self.stop.longest, time.monotonic() - begun)
+            return {"rows": unpack(values), "forks": values.sampled}
+
+        chunks = shards(rows, self.training.group, self.settings.shard_responses)
+        parts = row_parts(self.state).run(chunks, work, f"{self._title()} values", "response", "values")
+        return [row for part in parts for row in part["rows"]], sum(part["forks"] for part in parts)
 
     def _measure(self, rollout: Rollout, rows: Sequence[int], grader: Grader) -> Values:
         group = self.training.group
@@ -374,15 +372,3 @@ def shards(rows: Sequence[int], group: int, size: int) -> list[list[int]]:
             parts.append([])
         parts[-1].append(row)
     return parts
-
-
-def finished(path: Path, rows: int) -> dict[str, Any] | None:
-    """A finished part, or None where it is missing, damaged or of another size: it is done again."""
-    if not path.exists():
-        return None
-    try:
-        content = read_json(path)
-    except TableError as error:
-        log.warning("%s; this part is done again", error)
-        return None
-    return content if len(content.get("rows", ())) == rows else None

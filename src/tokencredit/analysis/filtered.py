@@ -12,7 +12,6 @@ Arms, over the same problems and with the same seed for each sample (arXiv 2609.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tokencredit.analysis.filtered_outcome import (
     CONTROLS,
@@ -46,13 +44,12 @@ from tokencredit.study.base import parse
 from tokencredit.study.config import Runtime
 from tokencredit.study.errors import GoOn, UserError
 from tokencredit.study.grid import spec_hash
+from tokencredit.study.parts import Progress, chunked, row_parts
 from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
-from tokencredit.study.tables import TableError, read_json, read_table, write_json, write_table
+from tokencredit.study.tables import read_json, read_table, write_json, write_table
 from tokencredit.training.lease import Lease
 from tokencredit.training.stop import Interrupted, StopWatch
-
-log = logging.getLogger(__name__)
 
 TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-24, 5))  # 1/64 to 2: where the clean entropy is noted
 OWN_ENGINES = ("auto", "fast", "hf")  # others show no probabilities of all candidates
@@ -130,7 +127,7 @@ def analyse(
                 "problems": results["arms"][FILTER]["problems"],
                 "left_out": len(left_out),
                 "samples": sum(map(len, arms.rows.values())),
-                "resumed_parts": arms.resumed,
+                "resumed_parts": arms.parts.resumed,
             },
             "provenance": collect([checkpoint, problems, semifactuals]),
         },
@@ -181,7 +178,7 @@ def list_tasks(
 
 
 class Arms:
-    """Samples arm after arm, part by part; a finished part is a file, a damaged one is done again."""
+    """Samples arm after arm, part by part."""
 
     def __init__(
         self,
@@ -194,11 +191,10 @@ class Arms:
         seconds: dict[str, float],
         stop: StopWatch,
     ):
-        self.folder, self.engine, self.settings, self.prompter = folder, engine, settings, prompter
+        self.parts, self.engine, self.settings, self.prompter = row_parts(folder), engine, settings, prompter
         self.grader, self.eos, self.seconds, self.stop = grader, eos, seconds, stop
         self.rows: dict[str, list[Row]] = {}
         self.rejected: Counter[int] = Counter()  # token -> proposals that the filter refused
-        self.resumed = 0
 
     def run(self, tasks: Sequence[Task], label: str) -> dict[str, Any] | None:
         """Every arm -> the matched temperature (None without controls)."""
@@ -219,16 +215,10 @@ class Arms:
     def _arm(
         self, arm: str, tasks: Sequence[Task], label: str, sample: Callable[..., list[Row]]
     ) -> list[dict[str, Any]]:
-        size, parts = self.settings.shard_samples, []
-        with tqdm(total=len(tasks), desc=f"{label}: {arm}", unit="sample", mininterval=2) as bar:
-            for number, start in enumerate(range(0, len(tasks), size)):
-                chunk, path = tasks[start : start + size], self.folder / f"{arm}-{number:05d}.json"
-                part = self._finished(path, len(chunk))
-                if part is None:
-                    part = self._done(arm, chunk, sample, bar.update)
-                    write_json(path, part)
-                bar.update(start + len(chunk) - bar.n)
-                parts.append(part)
+        def work(chunk: Sequence[Task], progress: Progress) -> dict[str, Any]:
+            return self._done(arm, chunk, sample, progress)
+
+        parts = self.parts.run(chunked(tasks, self.settings.shard_samples), work, f"{label}: {arm}", "sample", arm)
         self.rows[arm] = [row for part in parts for row in part["rows"]]
         return parts
 
@@ -245,23 +235,10 @@ class Arms:
         self.stop.longest = max(self.stop.longest, time.perf_counter() - begun)
         return part
 
-    def _finished(self, path: Path, rows: int) -> dict[str, Any] | None:
-        if not path.exists():
-            return None
-        try:
-            part = read_json(path)
-        except TableError as error:
-            log.warning("%s; this part is done again", error)
-            return None
-        if len(part["rows"]) != rows:
-            return None
-        self.resumed += 1
-        return part
-
     def _masked(self, order: Any, temperatures: tuple[float, ...] = ()) -> Callable[..., list[Row]]:
         rule = Filter(self.settings.max_tokens, self.settings.cap, order, self.eos, temperatures)
 
-        def sample(tasks: Sequence[Task], progress: Callable[[int], object]) -> list[Row]:
+        def sample(tasks: Sequence[Task], progress: Progress) -> list[Row]:
             requests = [FilteredRequest(t.prompts, t.seed) for t in tasks]
             return [
                 {
@@ -277,14 +254,14 @@ class Arms:
     def _sampled(self, temperature: float) -> Callable[..., list[Row]]:
         params = Params(self.settings.max_tokens, temperature, eos=self.eos)
 
-        def sample(tasks: Sequence[Task], progress: Callable[[int], object]) -> list[Row]:
+        def sample(tasks: Sequence[Task], progress: Progress) -> list[Row]:
             drawn = self.engine.generate([Request(t.prompts[0], t.seed) for t in tasks], params)
             return [{"tokens": c.tokens, "finish": c.finish, "temperature": temperature} for c in drawn]
 
         return sample
 
     def _work(
-        self, arm: str, tasks: Sequence[Task], sample: Callable[..., list[Row]], progress: Callable[[int], object]
+        self, arm: str, tasks: Sequence[Task], sample: Callable[..., list[Row]], progress: Progress
     ) -> dict[str, Any]:
         """One part: {"rows", as in the table; "tempered": sums over steps; "rejected": token id -> count}."""
         begun = time.perf_counter()

@@ -8,7 +8,6 @@ thresholds of MCPO's reconstruction can be judged for this model.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from tqdm import tqdm
 
 from tokencredit.analysis.fidelity_inputs import open_policy
 from tokencredit.analysis.panel_results import summarise
@@ -35,15 +33,14 @@ from tokencredit.study.base import expand, parse
 from tokencredit.study.config import Model, Runtime, Training
 from tokencredit.study.errors import UserError
 from tokencredit.study.grid import spec_hash
+from tokencredit.study.parts import Progress, chunked, table_parts
 from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
-from tokencredit.study.tables import TableError, read_table, write_json, write_table
+from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
 from tokencredit.training.probes import microbatches, perturbed_logprobs
 from tokencredit.training.rollout import Rollout
 from tokencredit.training.update import score
-
-log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 Problem = Mapping[str, Any]
@@ -81,8 +78,11 @@ def analyse(
     inputs = {p.name: file_digest(p) for p in (problems, semifactuals, *lexicon)}
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})
     with Lease(state), Grader(workers=runtime.grader_workers, library=False) as grader:
-        panel = Parts(state / identity, spec, opened, settings, training, engine, policy, prompter, categoriser, grader)
-        table = panel.run(chosen, prompts, f"panel of {title(opened)}", seconds)
+        observer = Observer(
+            spec, opened, settings, training, engine, policy, prompter, categoriser, grader, prompts, seconds
+        )
+        parts, label = table_parts("panel_tokens", state / identity, same_problems), f"panel of {title(opened)}"
+        table = pa.concat_tables(parts.run(chunked(chosen, settings.shard_problems), observer.work, label, "response"))
     results = summarise(table, settings.kinds, derive(spec["seed"], "panel", "bootstrap"))
     write_table("panel_tokens", table, out / "panel_tokens.parquet")
     write_json(
@@ -96,7 +96,7 @@ def analyse(
             "checkpoint": opened.digest,
             "results": results,
             "seconds": seconds,
-            "counts": {"problems": len(chosen), "tokens": table.num_rows, "resumed_parts": panel.resumed},
+            "counts": {"problems": len(chosen), "tokens": table.num_rows, "resumed_parts": parts.resumed},
             "connectives": len(categoriser.connectives),
             "provenance": collect([checkpoint, problems, semifactuals, *lexicon]),
         },
@@ -104,6 +104,11 @@ def analyse(
     told = {"drift_mean": results["drift"]["mean"], "margin_mean": results["margin"]["mean"]}
     events.metrics({k: v for k, v in told.items() if v is not None}, opened.identity["step"])
     shutil.rmtree(state, ignore_errors=True)
+
+
+def same_problems(table: pa.Table, chunk: Sequence[Problem]) -> bool:
+    """Whether a part holds tokens of just these problems."""
+    return set(table.column("problem_id").to_pylist()) == {p["problem_id"] for p in chunk}
 
 
 def choose(rows: Sequence[Problem], count: int, seed: int) -> list[Problem]:
@@ -127,12 +132,11 @@ def perturbed_prompts(
     }
 
 
-class Parts:
-    """Works through the problems part by part; a finished part is a file, a damaged one is done again."""
+class Observer:
+    """Samples one response to each problem and scores it under the clean and the perturbed prompts."""
 
     def __init__(
         self,
-        folder: Path,
         spec: Mapping[str, Any],
         opened: Checkpoint,
         settings: Panel,
@@ -142,50 +146,28 @@ class Parts:
         prompter: Prompter,
         categoriser: Categoriser,
         grader: Grader,
+        prompts: Mapping[tuple[str, str], tuple[int, ...]],
+        seconds: dict[str, float],
     ):
-        self.folder, self.settings, self.training, self.engine, self.policy = folder, settings, training, engine, policy
-        self.prompter, self.categoriser, self.grader = prompter, categoriser, grader
+        self.settings, self.training, self.engine, self.policy = settings, training, engine, policy
+        self.prompter, self.categoriser, self.grader, self.prompts = prompter, categoriser, grader, prompts
         i = opened.identity
         self.where = (spec["seed"], "panel", i["model"], i["method"], i["seed"], i["step"], spec["name"])
         self.params = Params(settings.max_tokens, training.temperature, eos=eos_ids(opened.folder))
-        self.resumed = 0
+        self.seconds = seconds
 
-    def run(
-        self, problems: Sequence[Problem], prompts: Mapping[Any, Any], label: str, seconds: dict[str, float]
-    ) -> pa.Table:
-        tables, size = [], self.settings.shard_problems
-        with tqdm(total=len(problems), desc=label, unit="response", mininterval=2) as bar:
-            for number, start in enumerate(range(0, len(problems), size)):
-                chunk, path = problems[start : start + size], self.folder / f"part-{number:05d}.parquet"
-                table = self._finished(path, chunk)
-                if table is None:
-                    begun = time.perf_counter()
-                    write_table("panel_tokens", self._work(chunk, prompts), path)
-                    seconds["work"] = seconds.get("work", 0.0) + time.perf_counter() - begun
-                    table = read_table("panel_tokens", path)
-                tables.append(table)
-                bar.update(len(chunk))
-        return pa.concat_tables(tables)
+    def work(self, problems: Sequence[Problem], progress: Progress) -> list[Row]:
+        begun = time.perf_counter()
+        rows = self._rows(problems)
+        self.seconds["work"] = self.seconds.get("work", 0.0) + time.perf_counter() - begun
+        return rows
 
-    def _finished(self, path: Path, chunk: Sequence[Problem]) -> pa.Table | None:
-        if not path.exists():
-            return None
-        try:
-            table = read_table("panel_tokens", path)
-        except TableError as error:
-            log.warning("%s; this part is done again", error)
-            return None
-        if set(table.column("problem_id").to_pylist()) != {p["problem_id"] for p in chunk}:
-            return None
-        self.resumed += 1
-        return table
-
-    def _work(self, problems: Sequence[Problem], prompts: Mapping[Any, Any]) -> list[Row]:
+    def _rows(self, problems: Sequence[Problem]) -> list[Row]:
         rollout = self._sample(problems)
         mask, budget = rollout.mask, self.training.microbatch_tokens
         lengths = [len(p) + len(r) for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
         logprob, entropy, margin = score(self.policy, rollout, microbatches(lengths, range(len(lengths)), budget), mask)
-        perturbed = perturbed_logprobs(self.policy, rollout, self.settings.kinds, prompts, budget)
+        perturbed = perturbed_logprobs(self.policy, rollout, self.settings.kinds, self.prompts, budget)
         moved = drift(logprob, perturbed).nanmean(0)
         rows = []
         for i, tokens in enumerate(rollout.responses):

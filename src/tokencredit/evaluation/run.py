@@ -6,7 +6,6 @@ fixed by problem and sample, so that shards hold the same rows whenever and howe
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections import Counter
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tqdm import tqdm
 
 from tokencredit.grading import Grader, Item
 from tokencredit.model.base import base_prompt, eos_ids
@@ -27,11 +25,10 @@ from tokencredit.study.base import parse
 from tokencredit.study.config import Evaluation, Runtime
 from tokencredit.study.errors import UserError
 from tokencredit.study.grid import spec_hash
+from tokencredit.study.parts import Progress, chunked, table_parts
 from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
-from tokencredit.study.tables import TableError, read_json, read_table, write_json, write_table
-
-log = logging.getLogger(__name__)
+from tokencredit.study.tables import read_json, read_table, write_json, write_table
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,12 @@ def evaluate(
         eos=eos_ids(opened.folder),
     )
     with Grader(workers=runtime.grader_workers, library=settings.library_verdict) as grader:
-        worker = Shards(state / identity, engine, params, prompter, grader, spec["tolerance"], seconds)
-        table = worker.run(tasks, settings.shard_samples, f"evaluate {title(opened)} on {spec['benchmark']}")
+        worker = Worker(engine, params, prompter, grader, spec["tolerance"], seconds)
+        shards = table_parts("samples", state / identity)
+        label = f"evaluate {title(opened)} on {spec['benchmark']}"
+        table = pa.concat_tables(
+            shards.run(chunked(tasks, settings.shard_samples), worker.work, label, "sample", "shard")
+        )
     write_table("samples", table, output)
     summary = summarise(table)
     write_json(
@@ -99,7 +100,7 @@ def evaluate(
             "engine": type(engine).__name__,
             "checkpoint": opened.digest,
             "seconds": seconds,
-            "counts": {"samples": table.num_rows, "resumed_shards": worker.resumed},
+            "counts": {"samples": table.num_rows, "resumed_shards": shards.resumed},
             "provenance": collect([checkpoint, problems]),
         },
     )
@@ -126,12 +127,11 @@ def list_tasks(
     return tasks
 
 
-class Shards:
-    """Works through tasks shard by shard; a finished shard is a file, a damaged one is done again."""
+class Worker:
+    """Samples and grades tasks."""
 
     def __init__(
         self,
-        folder: Path,
         engine: Engine,
         params: Params,
         prompter: Prompter,
@@ -139,38 +139,10 @@ class Shards:
         tolerance: float | None,
         seconds: dict[str, float],
     ):
-        self.folder, self.engine, self.params, self.prompter = folder, engine, params, prompter
+        self.engine, self.params, self.prompter = engine, params, prompter
         self.grader, self.tolerance, self.seconds = grader, tolerance, seconds
-        self.resumed = 0
 
-    def run(self, tasks: Sequence[Task], size: int, label: str) -> pa.Table:
-        tables = []
-        with tqdm(total=len(tasks), desc=label, unit="sample", mininterval=2) as bar:
-            for number, start in enumerate(range(0, len(tasks), size)):
-                chunk = tasks[start : start + size]
-                path = self.folder / f"shard-{number:05d}.parquet"
-                table = self._finished(path, len(chunk))
-                if table is None:
-                    write_table("samples", self._work(chunk), path)
-                    table = read_table("samples", path)
-                tables.append(table)
-                bar.update(len(chunk))
-        return pa.concat_tables(tables)
-
-    def _finished(self, path: Path, rows: int) -> pa.Table | None:
-        if not path.exists():
-            return None
-        try:
-            table = read_table("samples", path)
-        except TableError as error:
-            log.warning("%s; this shard is done again", error)
-            return None
-        if table.num_rows != rows:
-            return None
-        self.resumed += 1
-        return table
-
-    def _work(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    def work(self, tasks: Sequence[Task], progress: Progress) -> list[dict[str, Any]]:
         begun = time.perf_counter()
         completions = self.engine.generate([Request(t.prompt, t.seed) for t in tasks], self.params)
         sampled = time.perf_counter()

@@ -17,7 +17,7 @@ from tokencredit.reporting.tables import Entry, entries
 from tokencredit.reporting.text import duration, fixed, interval, signed
 from tokencredit.study.config import Study
 from tokencredit.study.methods import Method, TokenClip
-from tokencredit.study.tables import read_table
+from tokencredit.study.tables import read_row, read_table
 
 Data = dict[str, Any]
 PHASES = ("rollout", "grade", "score", "probe", "update", "checkpoint")
@@ -194,16 +194,13 @@ def _problems(path: Path) -> dict[str, Data]:
 
 
 def _first_two(path: Path, asked: Mapping[str, Data], limit: int) -> Iterator[Data]:
-    columns = (
-        "problem_id", "sample", "text", "extracted", "correct", "correct_library", "token_count", "finish_reason",
-        "status",
-    )  # fmt: skip
-    rows = read_table("samples", path, columns).to_pylist()
-    rows.sort(key=lambda r: (r["problem_id"], r["sample"]))
+    """The first right and the first wrong response, by problem and sample; texts of the others are not read."""
+    keys = read_table("samples", path, ("problem_id", "sample", "correct")).to_pylist()
     for right in (True, False):
-        r = next((r for r in rows if r["correct"] is right), None)
-        if r is None:
+        found = [(r["problem_id"], r["sample"], i) for i, r in enumerate(keys) if r["correct"] is right]
+        if not found:
             continue
+        r = read_row(path, min(found)[2])
         cut = max(0, len(r["text"]) - limit)
         yield {
             **r,

@@ -231,6 +231,9 @@ SCHEMAS: dict[str, list[Column]] = {
 }
 
 
+GROUP_ROWS = 4096  # of a row group: what is read, and held, to see one row
+
+
 def schema(name: str) -> pa.Schema:
     """Arrow schema of table `name`; each field carries its meaning and unit as metadata."""
     fields = [pa.field(c.name, c.type, metadata={"meaning": c.meaning, "unit": c.unit}) for c in SCHEMAS[name]]
@@ -249,7 +252,7 @@ def write_table(name: str, rows: Sequence[Mapping[str, Any]] | pa.Table, path: P
     table = rows.select(want.names).cast(want).replace_schema_metadata(want.metadata)
     path = Path(path)
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd", row_group_size=GROUP_ROWS)
     return path
 
 
@@ -267,6 +270,25 @@ def read_table(name: str, path: Path | str, columns: Iterable[str] | None = None
     if missing:
         raise TableError(f"{path}: table '{name}' lacks the column(s) {', '.join(missing)}")
     return table
+
+
+def read_row(path: Path | str, index: int) -> dict[str, Any]:
+    """One row of a table, by its place from 0, without reading the others but for its row group's. TableError as above.
+
+    Raises IndexError where the table has fewer rows.
+    """
+    first = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if index < first + rows:
+                    row: dict[str, Any] = file.read_row_group(group).slice(index - first, 1).to_pylist()[0]
+                    return row
+                first += rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(f"{path}: damaged or not Parquet ({error}); delete it and run snakemake again") from error
+    raise IndexError(f"{path}: {first} rows, asked for row {index}")
 
 
 class replacing:
