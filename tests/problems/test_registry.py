@@ -92,8 +92,8 @@ def test_a_made_set_is_resolved_through_its_parts_unless_a_file_takes_its_place(
     ("name", "said"),
     [
         ("smt_2025", ["smt_2025.jsonl (53 rows)", "MathArena/smt_2025", "registry.order: [folder, hub]"]),
-        ("amc_2025", ["put amc_2025.jsonl (42 rows)"]),
-        ("amc_2024", ["rawsh/2024_AMC12", "source.revision"]),
+        ("amc_2024", ["put amc_2024.jsonl (45 rows)", "rawsh/2024_AMC12"]),
+        ("amc_2025", ["put amc_2025.jsonl (42 rows)", "sonthenguyen/amc12-2025-non-figure", "source.revision"]),
         ("gpqa_diamond", ["gpqa_diamond.csv (198 rows)", "HF_TOKEN"]),
         ("amc_2023_2025", ["amc_2023 is not here"]),
     ],
