@@ -31,7 +31,7 @@ try:
     )
     from tokencredit.study.analyses import ANALYSES
     from tokencredit.study.files import overlay, read_yaml
-    from tokencredit.study.grid import analysis_names, length_metrics, local_inputs, needs_semifactuals
+    from tokencredit.study.grid import analysis_names, gpus, length_metrics, local_inputs, needs_semifactuals
 except ModuleNotFoundError as error:
     raise WorkflowError(
         f"{error.name} is not installed in this environment: call `make env`, then `.venv/bin/snakemake --cores all`"
@@ -50,7 +50,7 @@ except (UserError, OSError) as error:
 # `.venv/bin/snakemake` works without activating the environment.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
-# A GPU job takes one whole GPU; as many run at a time as there are here, unless --resources gpu=N says otherwise.
+# A GPU job takes whole GPUs; as many run at a time as there are here, unless --resources gpu=N says otherwise.
 DEVICE = STUDY.runtime.device
 GPU = int(DEVICE == "cuda" or (DEVICE == "auto" and shutil.which("nvidia-smi") is not None))
 if workflow.is_main_process:

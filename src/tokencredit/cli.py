@@ -66,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--results", type=Path, help="results/STUDY (default: where the spec's `cells` folder is)")
         made.add_argument("--cell", default="", help="name of the cell in the event log")
         made.add_argument("--log", type=Path, help="also write progress and messages to this file")
+        if name in ON_DEVICE:
+            made.add_argument("--gpus", type=_at_least_one, default=1, help="GPUs to hold, where there are several")
         return made
 
     problems = stage("problems", _problems, "Build one set of problems.", "output", "record")
@@ -129,6 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     docs = command("docs", tools.docs, "Write the parts of README and docs/ that are made from the code.")
     docs.add_argument("--root", type=Path, default=Path(), help="folder of the repository")
 
+    serve = command("serve", tools.serve, "An OpenAI-compatible server of a study's checkpoints, or of a model folder.")
+    serve.add_argument("where", type=Path, help="results/STUDY, or a from_pretrained folder")
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=8000)
+    serve.add_argument("--engine", choices=["auto", "fast", "hf", "vllm"], default="auto")
+    serve.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    serve.add_argument("--dtype", choices=["float32", "bfloat16"], help="default: as the study says, or as stored")
+
     credit = command("credit", tools.credit, "Work out a method on a batch written by hand: credit, losses, gradient.")
     credit.add_argument("method", help="a method of the study")
     credit.add_argument("batch", help="JSON file: old, new, mask, rewards, groups, ...; - for standard input")
@@ -148,13 +158,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _at_least_one(text: str) -> int:
+    """Snakemake's count of a rule's GPUs; 0, on a machine without, holds none whatever is said here."""
+    return max(1, int(text))
+
+
 # --- stages -----------------------------------------------------------------------------------------------------
 
 
 def _stage(args: argparse.Namespace, work: Callable[..., None]) -> None:
     """Run a stage with its threads set, its lines shown and logged, and its event log kept."""
     from tokencredit.console import Console
-    from tokencredit.grid.devices import one
+    from tokencredit.grid.devices import hold
     from tokencredit.grid.presence import at_work
     from tokencredit.grid.slurm import Stay
     from tokencredit.study.base import parse
@@ -181,7 +196,7 @@ def _stage(args: argparse.Namespace, work: Callable[..., None]) -> None:
                 if args.results:
                     inner.enter_context(at_work(args.results, job))
                 if args.command in ON_DEVICE:
-                    inner.enter_context(one(runtime.device))
+                    inner.enter_context(hold(runtime.device, args.gpus))
                 inner.enter_context(Live(args.results, events))
                 log = inner.enter_context(EventLog(events, _tags(args, spec_hash(spec))))
                 log.params({k: v for k, v in spec.items() if k != "stage"})

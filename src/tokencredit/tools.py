@@ -1,4 +1,4 @@
-"""Commands that are no stage of the workflow: check, plan, status, doctor, track, benchmarks, docs, credit, grade."""
+"""Commands that are no stage of the workflow: from check and plan to serve, credit and grade."""
 
 from __future__ import annotations
 
@@ -92,6 +92,13 @@ def track(args: argparse.Namespace) -> None:
         write_json(args.receipt, receipt.as_json())
     elif receipt.errors:
         raise UserError("not everything was written; see the warnings, and call it again when the store is up")
+
+
+def serve(args: argparse.Namespace) -> None:
+    from tokencredit.serving.library import Library
+    from tokencredit.serving.server import serve as run
+
+    run(Library(args.where, args.engine, args.device, args.dtype), args.host, args.port)
 
 
 def benchmarks(args: argparse.Namespace) -> None:

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tokencredit.grid.devices import one, visible
+from tokencredit.grid.devices import hold, visible
+from tokencredit.study.errors import UserError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from tokencredit.grid.devices import one
-with one("auto", Path(sys.argv[1])) as name:
-    print(name, flush=True)
+from tokencredit.grid.devices import hold
+with hold("auto", int(sys.argv[2]), Path(sys.argv[1])) as names:
+    print(*names, flush=True)
     time.sleep(60)
 """
 
@@ -29,9 +30,9 @@ def three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
 
 
-def hold(locks: Path) -> tuple[subprocess.Popen[str], str]:
+def holder(locks: Path, count: int = 1) -> tuple[subprocess.Popen[str], str]:
     """A process that holds a device, and the device's name."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(locks)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(locks), str(count)], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     return process, process.stdout.readline().strip()
 
@@ -45,14 +46,14 @@ def end(*processes: subprocess.Popen[str]) -> None:
 
 
 def test_jobs_get_distinct_devices_and_a_killed_holder_frees_its_own(tmp_path: Path) -> None:
-    held = [hold(tmp_path) for _ in range(3)]
+    held = [holder(tmp_path) for _ in range(3)]
     try:
         assert sorted(name for _, name in held) == ["0", "2", "GPU-a1/b"]
         process, name = held[1]
         os.kill(process.pid, signal.SIGKILL)
         begun = time.monotonic()
-        with one("cuda", tmp_path) as given:
-            assert given == name
+        with hold("cuda", 1, tmp_path) as given:
+            assert given == [name]
             assert os.environ["CUDA_VISIBLE_DEVICES"] == name
             assert time.monotonic() - begun < 5
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,GPU-a1/b,2"
@@ -61,8 +62,8 @@ def test_jobs_get_distinct_devices_and_a_killed_holder_frees_its_own(tmp_path: P
 
 
 def test_a_job_waits_while_all_devices_are_in_use(tmp_path: Path) -> None:
-    held = [hold(tmp_path) for _ in range(3)]
-    waiting = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    held = [holder(tmp_path) for _ in range(3)]
+    waiting = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path), "1"], stdout=subprocess.PIPE, text=True)
     try:
         time.sleep(1.0)
         assert waiting.poll() is None
@@ -73,6 +74,24 @@ def test_a_job_waits_while_all_devices_are_in_use(tmp_path: Path) -> None:
         end(waiting, *(process for process, _ in held))
 
 
+def test_several_are_held_at_once_or_none(tmp_path: Path) -> None:
+    first, name = holder(tmp_path)
+    pair = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path), "3"], stdout=subprocess.PIPE, text=True)
+    try:
+        time.sleep(1.0)
+        assert pair.poll() is None  # two are free, and it holds neither while it waits
+        with hold("cuda", 2, tmp_path) as names:
+            assert set(names) == {"0", "GPU-a1/b", "2"} - {name}
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == ",".join(names)
+        first.kill()
+        assert pair.stdout
+        assert set(pair.stdout.readline().split()) == {"0", "GPU-a1/b", "2"}
+    finally:
+        end(pair, first)
+    with pytest.raises(UserError, match="needs 4 GPUs"), hold("cuda", 4, tmp_path):
+        pass
+
+
 @pytest.mark.parametrize(
     ("device", "devices", "job"), [("cpu", "0,1", ""), ("auto", "0", ""), ("auto", "", ""), ("cuda", "0,1", "17")]
 )
@@ -81,8 +100,8 @@ def test_nothing_is_done_without_a_choice(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
     monkeypatch.setenv("SLURM_JOB_ID", job)
-    with one(device, tmp_path) as name:
-        assert name is None
+    with hold(device, 1, tmp_path) as names:
+        assert names == []
         assert os.environ["CUDA_VISIBLE_DEVICES"] == devices
     assert list(tmp_path.iterdir()) == []
 
@@ -100,6 +119,6 @@ def test_devices_are_asked_of_the_driver_where_no_list_is_set(tmp_path: Path, mo
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert visible() == ["GPU-aa", "GPU-bb"]
-    with one("auto", tmp_path / "locks") as name:
-        assert name == "GPU-aa"
+    with hold("auto", 1, tmp_path / "locks") as names:
+        assert names == ["GPU-aa"]
     assert "CUDA_VISIBLE_DEVICES" not in os.environ

@@ -51,28 +51,40 @@ def make_folder(
 
 def evaluate_folder(where: Path, kind: str, engine: Any, samples: int, **shape: Any) -> pa.Table:
     """Evaluate a base model (kind "base") or a trained checkpoint of it ("lora", "full") on two problems."""
-    from tokencredit.evaluation.run import evaluate
+    return evaluate_checkpoint(make_checkpoint(where, kind, engine, **shape), where, samples)
+
+
+def make_checkpoint(where: Path, kind: str, engine: Any, **shape: Any) -> Path:
+    """The record of a base model or of a checkpoint of it, laid out below `where` as a study's results."""
     from tokencredit.model.base import build_base
     from tokencredit.model.checkpoint import export
     from tokencredit.model.policy import load_policy
-    from tokencredit.problems.text import problem_id
-    from tokencredit.study.config import Adapter, Runtime
-    from tokencredit.study.tables import read_table, write_table
+    from tokencredit.study.config import Adapter
 
     folder, record = where / "models" / "m" / "base", where / "models" / "m" / "base.json"
     make_folder(folder, eos=[1, 40], **shape)
     spec = {"model": "m", "seed": 0, "source": {"kind": "folder", "path": str(folder)}, "dtype": "float32"}
     build_base({**spec, "prompt": {"chat": True}, "engine": engine}, record, where / "state")
-    checkpoint = record
-    if kind != "base":
-        adapter = Adapter(kind="lora", rank=4, alpha=8) if kind == "lora" else Adapter()
-        policy = load_policy(folder, adapter, "float32", "cpu", 1.0, seed=5)
-        with torch.no_grad():
-            for parameter in policy.parameters():
-                parameter += 0.05 * torch.arange(parameter.numel()).view_as(parameter).sin()
-        identity = {"model": "m", "method": "grpo", "seed": 0, "step": 2, "base": "../models/m/base.json"}
-        export(policy, folder, where / "step2", identity, "hash")
-        checkpoint = where / "step2" / "checkpoint.json"
+    if kind == "base":
+        return record
+    adapter = Adapter(kind="lora", rank=4, alpha=8) if kind == "lora" else Adapter()
+    policy = load_policy(folder, adapter, "float32", "cpu", 1.0, seed=5)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.05 * torch.arange(parameter.numel()).view_as(parameter).sin()
+    identity = {"model": "m", "method": "grpo", "seed": 0, "step": 2, "base": "../../../../../models/m/base.json"}
+    out = where / "train" / "m" / "grpo" / "seed0" / "step2"
+    export(policy, folder, out, identity, "hash")
+    return out / "checkpoint.json"
+
+
+def evaluate_checkpoint(checkpoint: Path, where: Path, samples: int, copies: int = 1, **evaluation: Any) -> pa.Table:
+    """Its samples on two problems; samples.parquet and record.json stand in `where`."""
+    from tokencredit.evaluation.run import evaluate
+    from tokencredit.problems.text import problem_id
+    from tokencredit.study.config import Runtime
+    from tokencredit.study.tables import read_table, write_table
+
     rows = [
         {"problem_id": problem_id(text), "source": "test", "problem": text, "answer": "7", "answer_kind": "integer",
          "choices": [], "tags": []}
@@ -80,9 +92,10 @@ def evaluate_folder(where: Path, kind: str, engine: Any, samples: int, **shape: 
     ]  # fmt: skip
     write_table("problems", rows, where / "problems.parquet")
     settings = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 12, "library_verdict": False, "shard_samples": 100}
+    settings |= evaluation
     evaluate(
         {"benchmark": "two", "seed": 0, "samples": samples, "tolerance": None, "evaluation": settings},
         checkpoint, where / "problems.parquet", where / "samples.parquet", where / "record.json", where / "work",
-        Runtime(), Events(),
+        Runtime(copies=copies), Events(),
     )  # fmt: skip
     return read_table("samples", where / "samples.parquet")

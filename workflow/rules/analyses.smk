@@ -25,7 +25,7 @@ rule semifactuals_bench:
     shell:
         "exec tokencredit semifactuals --spec {input.spec:q} --problems {input.problems:q}"
         " --output {output.table:q} --record {output.record:q} --state {params.state:q}"
-        " --runtime {params.runtime:q} --cell {wildcards.benchmark} --log {log:q}"
+        " --runtime {params.runtime:q} --gpus {resources.gpu} --cell {wildcards.benchmark} --log {log:q}"
 
 
 rule panel:
@@ -48,7 +48,7 @@ rule panel:
     resources:
         mem_mb=3000,
         runtime=120,
-        gpu=GPU,
+        gpu=lambda w: GPU * gpus(STUDY, w.model),
     params:
         runtime=PLACE.spec("runtime"),
         out=lambda w, output: Path(output.record).parent,
@@ -56,7 +56,7 @@ rule panel:
     shell:
         "exec tokencredit analyse --spec {input.spec:q} --checkpoint {input.checkpoint:q} --problems {input.problems:q}"
         " --semifactuals {input.semifactuals:q} --out {params.out:q} --state {params.state:q}"
-        " --runtime {params.runtime:q}"
+        " --runtime {params.runtime:q} --gpus {resources.gpu}"
         " --cell {wildcards.model}.{wildcards.method}.seed{wildcards.seed}.step{wildcards.step}.{wildcards.analysis}"
         " --log {log:q}"
 
@@ -96,13 +96,13 @@ rule completion:
     resources:
         mem_mb=3000,
         runtime=120,
-        gpu=GPU,
+        gpu=lambda w: GPU * gpus(STUDY, w.model),
     params:
         runtime=PLACE.spec("runtime"),
         out=lambda w, output: Path(output.record).parent,
         state=f"{PLACE.root}/state/analyse.{{analysis}}.{ANALYSED.id}.step{{step}}",
     shell:
         "exec tokencredit analyse --spec {input.spec:q} --checkpoint {input.checkpoint:q} --problems {input.problems:q}"
-        " --out {params.out:q} --state {params.state:q} --runtime {params.runtime:q}"
+        " --out {params.out:q} --state {params.state:q} --runtime {params.runtime:q} --gpus {resources.gpu}"
         " --cell {wildcards.model}.{wildcards.method}.seed{wildcards.seed}.step{wildcards.step}.{wildcards.analysis}"
         " --log {log:q}"

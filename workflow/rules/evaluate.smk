@@ -14,17 +14,17 @@ rule evaluate:
     priority: 10
     conda:
         "../../envs/cpu.yaml"
-    threads: STUDY.runtime.threads
+    threads: STUDY.runtime.threads * STUDY.runtime.copies
     resources:
         mem_mb=3000,
         runtime=120,
-        gpu=GPU,
+        gpu=lambda w: GPU * gpus(STUDY, w.model, STUDY.runtime.copies),
     params:
         runtime=PLACE.spec("runtime"),
         state=f"{PLACE.root}/state/evaluate.{CELL.id}.step{{step}}.{{benchmark}}",
     shell:
         "exec tokencredit evaluate --spec {input.spec:q} --checkpoint {input.checkpoint:q}"
         " --problems {input.problems:q} --output {output.table:q} --record {output.record:q}"
-        " --state {params.state:q} --runtime {params.runtime:q}"
+        " --state {params.state:q} --runtime {params.runtime:q} --gpus {resources.gpu}"
         " --cell {wildcards.model}.{wildcards.method}.seed{wildcards.seed}.step{wildcards.step}.{wildcards.benchmark}"
         " --log {log:q}"

@@ -22,7 +22,7 @@ rule base:
         state=f"{PLACE.root}/state/base.{{model}}",
     shell:
         "exec tokencredit base --spec {input.spec:q} --record {output.record:q} --state {params.state:q}"
-        " --runtime {params.runtime:q} --cell {wildcards.model} --log {log:q}"
+        " --runtime {params.runtime:q} --gpus {resources.gpu} --cell {wildcards.model} --log {log:q}"
 
 
 rule train:
@@ -48,7 +48,7 @@ rule train:
     resources:
         mem_mb=4000,
         runtime=240,
-        gpu=GPU,
+        gpu=lambda w: GPU * gpus(STUDY, w.model),
     params:
         runtime=PLACE.spec("runtime"),
         out=PLACE.train(CELL, ""),
@@ -58,5 +58,5 @@ rule train:
     shell:
         "exec tokencredit train --spec {input.spec:q} --base {input.base:q} --problems {input.problems:q}"
         " {params.semifactuals} {params.lengths} --out {params.out:q} --state {params.state:q}"
-        " --runtime {params.runtime:q}"
+        " --runtime {params.runtime:q} --gpus {resources.gpu}"
         " --cell {wildcards.model}.{wildcards.method}.seed{wildcards.seed} --log {log:q}"

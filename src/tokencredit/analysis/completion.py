@@ -26,10 +26,11 @@ from tokencredit.analysis.completion_results import summarise
 from tokencredit.analysis.panel import choose
 from tokencredit.evaluation.run import title
 from tokencredit.model.base import eos_ids
-from tokencredit.model.checkpoint import open_checkpoint, read_weights
+from tokencredit.model.checkpoint import open_checkpoint
 from tokencredit.model.prompts import Prompter, load_tokenizer
 from tokencredit.problems.overlap import words
-from tokencredit.sampling import Engine, Params, Request, make_engine
+from tokencredit.sampling import Engine, Params, Request
+from tokencredit.sampling.opened import open_engine
 from tokencredit.study.analyses import Completion
 from tokencredit.study.base import parse
 from tokencredit.study.config import Prompt, Runtime
@@ -70,13 +71,7 @@ def analyse(
     model = read_json(opened.base)["spec"]
     seconds: dict[str, float] = {}
     start = time.perf_counter()
-    engine = make_engine(
-        opened.folder,
-        weights=read_weights(opened),
-        kind=model["engine"],
-        device=runtime.device,
-        dtype=model["dtype"],
-    )
+    engine = open_engine(opened, model["engine"], runtime.device, model["dtype"])
     seconds["load"] = time.perf_counter() - start
     inputs = {p.name: file_digest(p) for p in problems}
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})

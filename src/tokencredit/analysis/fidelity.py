@@ -32,10 +32,11 @@ from tokencredit.credit.semifactual import drift
 from tokencredit.evaluation.run import title
 from tokencredit.grading import Grader
 from tokencredit.model.base import base_prompt, eos_ids
-from tokencredit.model.checkpoint import open_checkpoint, read_weights
+from tokencredit.model.checkpoint import open_checkpoint
 from tokencredit.model.policy import Policy
 from tokencredit.model.prompts import Prompter, load_tokenizer
-from tokencredit.sampling import Completion, Engine, Params, Request, make_engine
+from tokencredit.sampling import Completion, Params, Request
+from tokencredit.sampling.opened import open_engine
 from tokencredit.study.analyses import Fidelity
 from tokencredit.study.base import parse
 from tokencredit.study.config import SEMIFACTUAL_KINDS, Model, Runtime, Training
@@ -105,10 +106,7 @@ class Run:
         model = parse(Model, spec["settings"], "spec: settings")
         with timed(self.clock, "load"):
             self.prompter = Prompter(load_tokenizer(self.opened.folder), base_prompt(self.opened.base))
-            self.engine: Engine = make_engine(
-                self.opened.folder, weights=read_weights(self.opened), kind=model.engine, device=runtime.device,
-                dtype=model.dtype,
-            )  # fmt: skip
+            self.engine = open_engine(self.opened, model.engine, runtime.device, model.dtype)
             self.policy = open_policy(self.opened, model, self.training, runtime.device)
         self.eos = eos_ids(self.opened.folder)
         self.problems: list[Mapping[str, Any]] = self._problems(problems)

@@ -35,10 +35,11 @@ from tokencredit.analysis.panel import choose
 from tokencredit.evaluation.run import title
 from tokencredit.grading import Grader, Item
 from tokencredit.model.base import base_prompt, eos_ids
-from tokencredit.model.checkpoint import Checkpoint, open_checkpoint, read_weights
+from tokencredit.model.checkpoint import Checkpoint, open_checkpoint
 from tokencredit.model.prompts import Prompter, load_tokenizer
-from tokencredit.sampling import Engine, Params, Request, make_engine
+from tokencredit.sampling import Engine, Params, Request
 from tokencredit.sampling.filtered import Filter, FilteredRequest, generate_filtered
+from tokencredit.sampling.opened import open_engine
 from tokencredit.study.analyses import Filtered
 from tokencredit.study.base import parse
 from tokencredit.study.config import Runtime
@@ -89,13 +90,8 @@ def analyse(
     model = read_json(opened.base)["spec"]
     seconds: dict[str, float] = {}
     begun = time.perf_counter()
-    engine = make_engine(
-        opened.folder,
-        weights=read_weights(opened),
-        kind=model["engine"] if model["engine"] in OWN_ENGINES else "auto",
-        device=runtime.device,
-        dtype=model["dtype"],
-    )
+    kind = model["engine"] if model["engine"] in OWN_ENGINES else "auto"
+    engine = open_engine(opened, kind, runtime.device, model["dtype"])
     seconds["load"] = time.perf_counter() - begun
     inputs = {p.name: file_digest(p) for p in (problems, semifactuals)}
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})

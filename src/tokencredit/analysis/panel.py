@@ -23,11 +23,12 @@ from tokencredit.credit.semifactual import drift
 from tokencredit.evaluation.run import title
 from tokencredit.grading import Grader, Item
 from tokencredit.model.base import base_prompt, eos_ids
-from tokencredit.model.checkpoint import Checkpoint, open_checkpoint, read_weights
+from tokencredit.model.checkpoint import Checkpoint, open_checkpoint
 from tokencredit.model.policy import Policy
 from tokencredit.model.prompts import Prompter, load_tokenizer
 from tokencredit.problems.categories import Categoriser
-from tokencredit.sampling import Engine, Params, Request, make_engine
+from tokencredit.sampling import Engine, Params, Request
+from tokencredit.sampling.opened import open_engine
 from tokencredit.study.analyses import Panel
 from tokencredit.study.base import expand, parse
 from tokencredit.study.config import Model, Runtime, Training
@@ -70,9 +71,7 @@ def analyse(
     prompts = perturbed_prompts(semifactuals, settings.kinds, prompter, chosen)
     seconds: dict[str, float] = {}
     begun = time.perf_counter()
-    engine = make_engine(
-        opened.folder, weights=read_weights(opened), kind=model.engine, device=runtime.device, dtype=model.dtype
-    )
+    engine = open_engine(opened, model.engine, runtime.device, model.dtype)
     policy = open_policy(opened, model, training, runtime.device)
     seconds["load"] = time.perf_counter() - begun
     inputs = {p.name: file_digest(p) for p in (problems, semifactuals, *lexicon)}

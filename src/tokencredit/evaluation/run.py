@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from tokencredit.grading import Grader, Item
 from tokencredit.model.base import base_prompt, eos_ids
-from tokencredit.model.checkpoint import Checkpoint, open_checkpoint, read_weights
+from tokencredit.model.checkpoint import Checkpoint, open_checkpoint
 from tokencredit.model.prompts import Prompter, load_tokenizer, prompt_hash
-from tokencredit.sampling import Engine, Params, Request, make_engine
+from tokencredit.sampling import Engine, Params, Request
+from tokencredit.sampling.opened import open_engine
 from tokencredit.study.base import parse
 from tokencredit.study.config import Evaluation, Runtime
 from tokencredit.study.errors import UserError
@@ -62,13 +63,8 @@ def evaluate(
     prompter = Prompter(load_tokenizer(opened.folder), base_prompt(opened.base))
     tasks = list_tasks(spec, opened, rows, prompter)
     model = read_json(opened.base)["spec"]
-    engine = make_engine(
-        opened.folder,
-        weights=read_weights(opened),
-        kind=model["engine"],
-        device=runtime.device,
-        dtype=model["dtype"],
-    )
+    kind = settings.engine or model["engine"]
+    engine = open_engine(opened, kind, runtime.device, model["dtype"], runtime.copies)
     seconds["load"] = time.perf_counter() - begun
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "problems": file_digest(problems)})
     params = Params(
@@ -98,6 +94,7 @@ def evaluate(
             "problems": len(rows),
             **summary,
             "engine": type(engine).__name__,
+            **served(engine),
             "checkpoint": opened.digest,
             "seconds": seconds,
             "counts": {"samples": table.num_rows, "resumed_shards": shards.resumed},
@@ -106,6 +103,12 @@ def evaluate(
     )
     events.metrics({k: v for k, v in summary.items() if isinstance(v, float)}, opened.identity["step"])
     shutil.rmtree(state, ignore_errors=True)
+
+
+def served(engine: Engine) -> dict[str, Any]:
+    """What the record says of a server: the name asked for, and whether it said which checkpoint that is."""
+    told = {name: getattr(engine, name, None) for name in ("name", "verified")}
+    return {} if told["verified"] is None else {"served": told}
 
 
 def title(checkpoint: Checkpoint) -> str:

@@ -1,4 +1,4 @@
-"""One GPU for one job on a machine that has several: Snakemake counts GPUs, and this names them.
+"""GPUs for a job on a machine that has several: Snakemake counts GPUs, and this names them.
 
 A device is held by flock on a file of its own for the life of the process, so the kernel frees it however the process
 dies. Where a scheduler has assigned devices (a SLURM job), or there is no choice, nothing is done. Devices are those
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import random
 import re
 import subprocess
 import tempfile
@@ -17,6 +18,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tokencredit.study.errors import UserError
 
 log = logging.getLogger(__name__)
 VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -41,34 +44,43 @@ def visible() -> list[str]:
 
 
 @contextmanager
-def one(device: str, locks: Path | None = None) -> Iterator[str | None]:
-    """Hold one of several visible GPUs and make it the only one CUDA sees; waits for a free one.
+def hold(device: str, count: int = 1, locks: Path | None = None) -> Iterator[list[str]]:
+    """Hold `count` of several visible GPUs and make them all that CUDA sees; waits until so many are free.
 
-    device: as in the settings. Yields the device's name, None where there was nothing to choose. To be entered before
-    torch is imported. locks: folder of the lock files, the user's own in the temporary folder unless said."""
+    device: as in the settings. Yields the devices' names, none where there was nothing to choose. To be entered before
+    torch is imported. locks: folder of the lock files, the user's own in the temporary folder unless said.
+    Raises UserError where there are never so many.
+    """
     names = [] if device == "cpu" or os.environ.get("SLURM_JOB_ID") else visible()
     if len(names) < 2:
-        yield None
+        yield []
         return
+    if count > len(names):
+        raise UserError(
+            f"this job needs {count} GPUs (runtime.copies, tensor_parallel), and there are {len(names)} here"
+        )
     folder = locks or Path(tempfile.gettempdir()) / f"tokencredit-devices-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name, handle = _take(names, folder)
+    held = _take(names, count, folder)
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = name
-    log.info("GPU %s of %d", name, len(names))
+    os.environ[VARIABLE] = ",".join(held)
+    log.info("GPU %s of %d", ", ".join(held), len(names))
     try:
-        yield name
+        yield list(held)
     finally:
         os.environ.pop(VARIABLE)
         if before is not None:
             os.environ[VARIABLE] = before
-        os.close(handle)
+        for handle in held.values():
+            os.close(handle)
 
 
-def _take(names: list[str], folder: Path) -> tuple[str, int]:
-    """The first free device and the descriptor that holds its lock."""
+def _take(names: list[str], count: int, folder: Path) -> dict[str, int]:
+    """The first free devices, each with the descriptor that holds its lock: all `count` or none, so that two jobs that
+    want several never wait for each other."""
     said = 0.0
     while True:
+        held: dict[str, int] = {}
         for name in names:
             handle = os.open(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -76,8 +88,12 @@ def _take(names: list[str], folder: Path) -> tuple[str, int]:
             except BlockingIOError:
                 os.close(handle)
                 continue
-            return name, handle
+            held[name] = handle
+            if len(held) == count:
+                return held
+        for handle in held.values():
+            os.close(handle)
         if time.monotonic() - said > REMIND:
-            log.info("every one of the %d GPUs is in use; waiting for one", len(names))
+            log.info("of %d GPUs %d are free; waiting for %d", len(names), len(held), count)
             said = time.monotonic()
-        time.sleep(POLL)
+        time.sleep(POLL * (1 + random.random()))  # apart from others that gave back at the same moment

@@ -34,6 +34,7 @@ class Checkpoint:
     base: Path  # the base model's record
     identity: dict[str, Any]  # model, method, seed, step
     digest: str  # of the record
+    record: Path
 
 
 def export(policy: Policy, base: Path, folder: Path, identity: dict[str, Any], spec_hash: str) -> None:
@@ -86,12 +87,12 @@ def open_checkpoint(record: Path) -> Checkpoint:
     digest = file_digest(record)
     if untrained:
         identity = {"model": content["model"], "method": "base", "seed": 0, "step": 0}
-        return Checkpoint(folder, folder, "full", base, identity, digest)
+        return Checkpoint(folder, folder, "full", base, identity, digest, record)
     check_files(record.parent, content["files"])
     identity = {k: content[k] for k in ("model", "method", "seed", "step")}
     if content["kind"] == "full":
-        return Checkpoint(record.parent, record.parent, "full", base, identity, digest)
-    return Checkpoint(folder, record.parent, "lora", base, identity, digest)
+        return Checkpoint(record.parent, record.parent, "full", base, identity, digest, record)
+    return Checkpoint(folder, record.parent, "lora", base, identity, digest, record)
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tokencredit.problems.llm_client import Client, Reply, ReplyLog, connect, cost, digest
+from tokencredit.problems.llm_client import Client, Reply, ReplyLog, connected, cost, digest
 from tokencredit.problems.llm_prompt import messages, readings, response_format
 from tokencredit.problems.semifactuals import make, row
 from tokencredit.problems.validator import COUNTERFACTUAL, validate
@@ -73,7 +73,7 @@ async def _ask_all(
     problems: Sequence[Mapping[str, Any]], kinds: Sequence[str], seed: int, settings: LlmOrigin, log: ReplyLog
 ) -> tuple[list[Outcome], Client]:
     """One outcome per problem; `concurrency` problems are under way at a time."""
-    client = connect(settings, log)
+    client = connected(settings, log)
     outcomes = [Outcome() for _ in problems]
     wanted = tuple(k for k in kinds if k != COUNTERFACTUAL)
     waiting = iter(zip(problems, outcomes, strict=True))
@@ -87,7 +87,7 @@ async def _ask_all(
 
     _leave_on_sigterm()
     try:
-        async with client.http, asyncio.TaskGroup() as group:
+        async with client.endpoint.http, asyncio.TaskGroup() as group:
             for _ in range(min(settings.concurrency, len(problems))):
                 group.create_task(work())
     except BaseExceptionGroup as failures:
@@ -111,7 +111,7 @@ def _spent(settings: LlmOrigin, log: ReplyLog, client: Client) -> str:
     if settings.price_in or settings.price_out:
         line += f", {cost(settings, log.tokens_in, log.tokens_out):.2f} {settings.currency}"
     line += f", {client.asked} replies now"
-    return line + (f", {client.tries_failed} tries failed" if client.tries_failed else "")
+    return line + (f", {client.endpoint.tries_failed} tries failed" if client.endpoint.tries_failed else "")
 
 
 # ---- one problem -----------------------------------------------------------------------------------

@@ -1,35 +1,26 @@
-"""Asking an OpenAI-compatible endpoint: one request, its retries, its price, and the log of what was answered.
+"""Asking a model for perturbations: one request, its price, and the log of what was answered.
 
     POST {base_url}/chat/completions {model, messages, temperature, seed, ...} -> choices[0].message.content, usage
 
 Every reply is appended to replies.jsonl and flushed to disk before it is used; a request is filed under the hash of
-its body, and one that has been answered is never sent again. A line torn by a kill is dropped.
-
-What failed in passing (lost connection, time-out, HTTP 408, 409, 425, 429, 5xx, a body that is no completion) is tried
-again after backoff * 2^n seconds, or after what `Retry-After` says. What the server will not do for this request
-(other 4xx: too long, filtered) stands as a refusal. A wrong key or address stops the stage at once.
+its body, and one that has been answered is never sent again. A line torn by a kill is dropped. Retries and what they
+answer to are endpoint.py's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
-import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
-from tokencredit.study.base import expand
+from tokencredit.endpoint import Endpoint, Refused, connect
 from tokencredit.study.errors import UserError
 from tokencredit.study.origins import LlmOrigin
 
-AGAIN = frozenset({408, 409, 425, 429})
-LONGEST_WAIT = 60.0  # seconds between two tries, whatever the server asks for
 LOST_IN_A_ROW = 8  # requests that fail one after the other before the endpoint is given up
 
 
@@ -42,14 +33,6 @@ class Reply:
     refusal: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
-
-
-class Failed(Exception):
-    """A try that may succeed when repeated; `wait` is what the server asked for, in seconds."""
-
-    def __init__(self, reason: str, wait: float = 0.0):
-        super().__init__(reason)
-        self.wait = wait
 
 
 class ReplyLog:
@@ -97,11 +80,9 @@ class Client:
 
     settings: LlmOrigin
     log: ReplyLog
-    http: httpx2.AsyncClient
-    secret: str = ""
+    endpoint: Endpoint
     used: dict[str, Reply] = field(default_factory=dict)
     asked: int = 0  # requests answered in this run (not from the log)
-    tries_failed: int = 0
     _lost: int = 0
 
     async def ask(self, body: Mapping[str, Any]) -> Reply:
@@ -110,13 +91,14 @@ class Client:
         reply = self.log.replies.get(key)
         if reply is None:
             self._check_budget()
-            reply = await self._send(body)
+            answer = await self.endpoint.post("chat/completions", body, read_reply)
+            reply = Reply("", answer.finish, answer.reason) if isinstance(answer, Refused) else answer
             lost = reply.finish in ("rejected", "unanswered")
             self._lost = self._lost + 1 if lost else 0
             if self._lost >= LOST_IN_A_ROW:
                 raise UserError(
-                    f"{self._where}: {self._lost} requests in a row failed, the last with: {reply.refusal}. What was "
-                    f"answered before is kept; run again once the endpoint works"
+                    f"{self.endpoint.place}: {self._lost} requests in a row failed, the last with: {reply.refusal}. "
+                    f"What was answered before is kept; run again once the endpoint works"
                 )
             if not lost:
                 self.asked += 1
@@ -124,64 +106,24 @@ class Client:
         self.used[key] = reply
         return reply
 
-    async def _send(self, body: Mapping[str, Any]) -> Reply:
-        reason, wait = "", 0.0
-        for n in range(self.settings.retries + 1):
-            if n:
-                self.tries_failed += 1
-                pause = self.settings.backoff * 2 ** (n - 1) * random.uniform(0.75, 1.25)  # touches no result
-                await asyncio.sleep(min(max(pause, wait), LONGEST_WAIT))
-            try:
-                async with asyncio.timeout(self.settings.timeout):
-                    response = await self.http.post("chat/completions", json=body)
-                return self._read(response)
-            except TimeoutError:
-                reason, wait = f"no reply within {self.settings.timeout:g} s", 0.0
-            except httpx2.RequestError as error:
-                reason, wait = f"{type(error).__name__}: {self._clean(str(error))}".rstrip(": "), 0.0
-            except Failed as failed:
-                reason, wait = str(failed), failed.wait
-        return Reply("", "unanswered", reason)
-
-    def _read(self, response: httpx2.Response) -> Reply:
-        status, said = response.status_code, self._clean(_message(response))
-        if status in (401, 403):
-            named = f"environment variable {self.settings.key_env}" if self.settings.key_env else "no key (key_env)"
-            raise UserError(f"{self._where}: HTTP {status}: {said}. The key sent: {named}")
-        if status == 404 or 300 <= status < 400:
-            raise UserError(f"{self._where}: HTTP {status}: {said}. Check base_url and model '{self.settings.model}'")
-        if status in AGAIN or status >= 500:
-            raise Failed(f"HTTP {status}: {said}", _retry_after(response))
-        if status >= 400:
-            return Reply("", "rejected", f"HTTP {status}: {said}")
-        try:
-            answer = response.json()
-            choice, usage = answer["choices"][0], answer.get("usage") or {}
-            message = choice["message"]
-            content, refusal = message.get("content") or "", message.get("refusal") or ""
-            counts = [int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise Failed(f"HTTP {status} without a completion: {said}") from None
-        if not isinstance(content, str):  # some servers answer in parts
-            content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
-        return Reply(content, str(choice.get("finish_reason") or "stop"), str(refusal), *counts)
-
     def _check_budget(self) -> None:
         limit = self.settings.max_cost
         if limit is not None and cost(self.settings, self.log.tokens_in, self.log.tokens_out) >= limit:
             raise UserError(
-                f"{self._where}: max_cost of {limit:g} {self.settings.currency} is spent; what was answered is kept. "
-                f"Raise max_cost and run again to go on"
+                f"{self.endpoint.place}: max_cost of {limit:g} {self.settings.currency} is spent; what was answered is "
+                f"kept. Raise max_cost and run again to go on"
             )
 
-    @property
-    def _where(self) -> str:
-        return f"semifactuals.origin, {self.http.base_url}"
 
-    def _clean(self, text: str) -> str:
-        """A message from outside, short and without the key (some servers repeat it)."""
-        text = " ".join(text.split())
-        return (text.replace(self.secret, "***") if self.secret else text)[:300]
+def read_reply(answer: Any) -> Reply:
+    """The completion in an answered body."""
+    choice, usage = answer["choices"][0], answer.get("usage") or {}
+    message = choice["message"]
+    content, refusal = message.get("content") or "", message.get("refusal") or ""
+    counts = [int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
+    if not isinstance(content, str):  # some servers answer in parts
+        content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return Reply(content, str(choice.get("finish_reason") or "stop"), str(refusal), *counts)
 
 
 def cost(settings: LlmOrigin, tokens_in: int, tokens_out: int) -> float:
@@ -195,36 +137,6 @@ def digest(used: Mapping[str, Reply]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def connect(settings: LlmOrigin, log: ReplyLog) -> Client:
+def connected(settings: LlmOrigin, log: ReplyLog) -> Client:
     """A client for the endpoint; UserError where the key's variable is not set or the address is none."""
-    secret = os.environ.get(settings.key_env, "").strip() if settings.key_env else ""
-    if settings.key_env and not secret:
-        raise UserError(f"semifactuals.origin.key_env: environment variable {settings.key_env} is not set")
-    address = expand(settings.base_url).rstrip("/") + "/"
-    if not address.startswith(("http://", "https://")):
-        raise UserError(f"semifactuals.origin.base_url: '{address}' is no http(s) address")
-    if not secret.isascii() or any(c.isspace() for c in secret):
-        raise UserError(f"semifactuals.origin.key_env: {settings.key_env} holds characters that no key has")
-    http = httpx2.AsyncClient(
-        base_url=address,
-        headers={"Authorization": f"Bearer {secret}"} if secret else {},
-        timeout=settings.timeout,
-        limits=httpx2.Limits(max_connections=settings.concurrency, max_keepalive_connections=settings.concurrency),
-    )
-    return Client(settings, log, http, secret)
-
-
-def _message(response: httpx2.Response) -> str:
-    """What the body says went wrong."""
-    try:
-        error = response.json()["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, LookupError, TypeError):
-        return response.text or response.reason_phrase
-
-
-def _retry_after(response: httpx2.Response) -> float:
-    try:
-        return max(0.0, float(response.headers.get("retry-after", 0)))
-    except ValueError:
-        return 0.0  # a date: our own back-off will do
+    return Client(settings, log, connect(settings, "semifactuals.origin", settings.model))

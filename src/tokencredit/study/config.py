@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tokencredit.study.analyses import AnyAnalysis, Completion
 from tokencredit.study.base import Ints, Months, Name, Settings, Strings, expand, parse, unknown_name
-from tokencredit.study.engines import AnyEngine
+from tokencredit.study.engines import AnyEngine, AnyEvaluator
 from tokencredit.study.errors import UserError
 from tokencredit.study.methods import Method
 from tokencredit.study.origins import ImportOrigin, Origin
@@ -200,6 +200,8 @@ class Evaluation(Settings):
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
     max_tokens: Positive = 16384
     library_verdict: bool = True
+    engine: AnyEvaluator | None = None
+    """In place of the model's own: another engine, or a server ({kind: server, base_url: ...}), study/engines.py."""
     shard_samples: Positive = 4096
 
 
@@ -211,6 +213,7 @@ class Runtime(Settings):
     wall_minutes: Annotated[float, Field(gt=0)] | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     grader_workers: Positive = 1
+    copies: Positive = 1  # of the model in one evaluation, a process and the engine's GPUs each
 
 
 class Grid(Settings):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from tokencredit.study.base import Settings
+from tokencredit.study.endpoint import EndpointSettings
 
 Positive = Annotated[int, Field(ge=1)]
 Kind = Literal["auto", "fast", "hf", "vllm"]
@@ -30,8 +31,27 @@ class Vllm(Settings):
     passes this. None: 0.001 in float32, 0.2 in bfloat16."""
 
 
+class Server(EndpointSettings):
+    """An OpenAI-compatible server (`tokencredit serve`, `vllm serve`, ...), for evaluation.
+
+    model: the served name; {model}, {method}, {seed} and {step} are the checkpoint's.
+    """
+
+    kind: Literal["server"]
+    model: str = "{model}.{method}.seed{seed}.step{step}"
+    concurrency: Positive = 256
+    token_ids: bool = True  # false: send and receive text, for servers that do not know vLLM's return_token_ids
+
+
 def _tag(value: Any) -> str:
-    return "name" if isinstance(value, str) else "settings"
+    if isinstance(value, str):
+        return "name"
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return "server" if kind == "server" else "settings"
 
 
 AnyEngine = Annotated[Annotated[Kind, Tag("name")] | Annotated[Vllm, Tag("settings")], Discriminator(_tag)]
+AnyEvaluator = Annotated[
+    Annotated[Kind, Tag("name")] | Annotated[Vllm, Tag("settings")] | Annotated[Server, Tag("server")],
+    Discriminator(_tag),
+]

@@ -19,6 +19,7 @@ from tokencredit.study.analyses import Completion, Fidelity
 from tokencredit.study.base import expand
 from tokencredit.study.config import Study
 from tokencredit.study.dates import UNSEEN, group_of
+from tokencredit.study.engines import Vllm
 from tokencredit.study.errors import UserError
 from tokencredit.study.registry import Missing, local_files, resolve
 from tokencredit.study.sources import FolderModel, ProblemSource, SyntheticProblems
@@ -132,6 +133,12 @@ def analyses(study: Study) -> Iterator[tuple[str, Cell, int]]:
 def analysis_names(study: Study, kind: str) -> str:
     """Names of the study's analyses of one kind, as a pattern for a rule's wildcard; "-" (no name) if none."""
     return "|".join(name for name, a in study.analyses.items() if a.kind == kind) or "-"
+
+
+def gpus(study: Study, model: str, copies: int = 1) -> int:
+    """GPUs that a job of this model takes, where it takes any: what one copy of it is spread over, for each copy."""
+    engine = study.models[model].engine
+    return copies * (engine.tensor_parallel if isinstance(engine, Vllm) else 1)
 
 
 def needs_semifactuals(study: Study, method: str) -> bool:

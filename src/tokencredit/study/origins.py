@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from tokencredit.study.base import Settings
+from tokencredit.study.endpoint import EndpointSettings
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class LlmOrigin(Settings):
+class LlmOrigin(EndpointSettings):
     """A model behind an OpenAI-compatible endpoint (vLLM, llama.cpp, hosted): POST {base_url}/chat/completions.
 
     What is asked and what is accepted (replies are filed under model, messages and sampling, not the address):
@@ -21,9 +22,7 @@ class LlmOrigin(Settings):
     """
 
     kind: Literal["llm"]
-    base_url: str  # may hold ${ENVIRONMENT_VARIABLES}
     model: Annotated[str, Field(min_length=1)]
-    key_env: str = ""  # name of the environment variable that holds the API key; "": no key is sent
     temperature: NotNegative | None = 0.7  # null: not sent
     max_tokens: Positive | None = 4096  # null: not sent
     seeded: bool = True  # send a seed derived from (study seed, problem, attempt)
@@ -34,10 +33,6 @@ class LlmOrigin(Settings):
     fallback: Literal["rules", "none"] = "rules"  # for a kind that is refused every time
     unanswered: Literal["error", "skip"] = "error"  # problems without a reply after all retries
 
-    concurrency: Positive = 8
-    retries: Annotated[int, Field(ge=0)] = 6  # after a lost connection, time-out, 408, 409, 425, 429 or 5xx
-    backoff: NotNegative = 1.0  # seconds before the first retry; doubled each time, at most 60
-    timeout: Annotated[float, Field(gt=0)] = 300.0  # seconds for one whole reply
     price_in: NotNegative = 0.0  # per million prompt tokens, in `currency`
     price_out: NotNegative = 0.0  # per million completion tokens
     currency: str = "USD"
