@@ -56,6 +56,7 @@ GPU = int(DEVICE == "cuda" or (DEVICE == "auto" and shutil.which("nvidia-smi") i
 if workflow.is_main_process:
     workflow.global_resources.setdefault("gpu", max(1, len(devices.visible()) if GPU else 0))
     runs.name_run()
+    runs.unlimited(workflow.scheduling_settings)
 elif runs.superseded(PLACE.root):
     raise WorkflowError("this job waited while its Snakemake was killed and another one began: nothing is touched")
 

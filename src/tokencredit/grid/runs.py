@@ -12,6 +12,7 @@ import os
 import socket
 import uuid
 from pathlib import Path
+from typing import Any
 
 NAME = "TOKENCREDIT_RUN"
 _held: list[int] = []  # descriptors whose locks last as long as this process
@@ -51,3 +52,15 @@ def _dead(path: Path) -> bool:
         return False
     finally:
         os.close(handle)
+
+
+def unlimited(scheduling: Any) -> None:
+    """Take Snakemake's default limit of 100 submissions a second away; one that the user chose stays.
+
+    With a limit, every round of the scheduler starts a timer that starts another round when it is up: one for each
+    finished job in the end. A hundred of them take half a core, and a longer time span makes Snakemake stay that long
+    when all is done.
+    """
+    limit = getattr(scheduling, "max_jobs_per_timespan", None)
+    if limit is not None and (limit.max_jobs, limit.timespan) == (100, 1):
+        scheduling.max_jobs_per_timespan = None
