@@ -95,3 +95,26 @@ def test_a_lexicon_is_part_of_what_a_panel_stands_on(go: Callable[..., Path], tm
 def test_each_kind_once_at_least_one(kinds: list[str]) -> None:
     with pytest.raises(UserError, match="each kind once"):
         spec(kinds=kinds)
+
+
+def test_an_engine_reads_and_its_gap_is_told(
+    go: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine here reads by the policy's own pass and a quarter of a nat too high."""
+    plain = read_table("panel_tokens", go(tmp_path / "plain") / "panel_tokens.parquet")
+    policies: list[Any] = []
+    load = panel.open_policy
+    monkeypatch.setattr(panel, "open_policy", lambda *a: policies.append(load(*a)) or policies[-1])
+
+    def forced(prompts: Any, responses: Any) -> list[list[float]]:
+        flat = policies[-1].score(prompts, responses, "probe").logprob.detach()
+        return [(part + 0.25).tolist() for part in flat.split([len(r) for r in responses])]
+
+    monkeypatch.setattr(panel, "probing", lambda engine, settings: forced)
+    out = go(tmp_path / "read")
+    table = read_table("panel_tokens", out / "panel_tokens.parquet")
+    for a, b in zip(plain.column("perturbed").to_pylist(), table.column("perturbed").to_pylist(), strict=True):
+        assert [None if x is None else x + 0.25 for x in a] == pytest.approx(b, abs=1e-5)
+    gap = read_json(out / "record.json")["results"]["engine_gap"]
+    assert gap["mean"] == pytest.approx(0.25, abs=1e-5) and gap["largest"] == pytest.approx(0.25, abs=1e-5)
+    assert "engine_gap" not in read_json(tmp_path / "plain" / "out" / "record.json")["results"]

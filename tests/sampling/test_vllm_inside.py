@@ -120,6 +120,21 @@ def test_a_prefix_in_the_cache_is_forgotten(started: Any) -> None:
         torch.testing.assert_close(torch.tensor(found.logprobs).double(), expected, rtol=0, atol=3e-5)
 
 
+def test_fixed_responses_are_read_with_the_current_weights(started: Any) -> None:
+    """Prompt log-probabilities against a forward pass, also after a hand-over and a prefix in the cache."""
+    model = build("qwen3-gqa", **VLLM_SHAPE)
+    engine = started(model)
+    prompts = [*PROMPTS, tuple(i * 7 % 500 for i in range(100))]
+    responses = [tuple((11 * i + t) % 500 for t in range(2 + 3 * i)) for i in range(len(prompts))]
+    for seed in (1, 2):
+        for prompt, response, found in zip(prompts, responses, engine.forced(prompts, responses), strict=True):
+            expected = forced_logprobs(model, prompt, response, 1.0)
+            torch.testing.assert_close(torch.tensor(found).double(), expected.detach(), rtol=0, atol=3e-5)
+        disturb(model, seed)
+        engine.update(model)
+    assert engine.forced([], []) == []
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_folder_and_other_weights_for_it(started: Any, tmp_path: Path, tied: bool) -> None:
     model, _ = make_folder(tmp_path / "base", tied=tied, **VLLM_SHAPE)

@@ -250,8 +250,8 @@ def test_check_names_the_sets_that_no_public_place_has(
     file, base = str(ROOT / f"workflow/studies/{name}.yaml"), str(ROOT / "config.yaml")
     assert main(["check", file, "--base", base]) == 2
     lost = set(re.findall(r": (\w+) is not here", capsys.readouterr().err))
-    assert lost == {"amc_2024"} | ({"gpqa_diamond"} if "ablations" not in name else set())
+    assert lost == {"amc_2025"} | ({"gpqa_diamond"} if "ablations" not in name else set())
     (tmp_path / "data").mkdir()
-    for file_name in ("amc_2024.jsonl", "amc_2025.jsonl", "gpqa_diamond.csv"):
+    for file_name in ("amc_2025.jsonl", "gpqa_diamond.csv"):
         (tmp_path / "data" / file_name).touch()
     assert main(["check", file, "--base", base]) == 0

@@ -10,7 +10,7 @@ import torch
 from tests.training.conftest import make_rollout, make_training
 from tokencredit.model.policy import Policy
 from tokencredit.study.methods import Method, SpanCredit
-from tokencredit.training.probes import Sources, masked_spans
+from tokencredit.training.probes import Sources, engine_gap, masked_spans, perturbed_logprobs
 from tokencredit.training.update import prepare
 
 SETTINGS = SpanCredit(kind="spans", shortest=2, longest=4)
@@ -79,3 +79,34 @@ def test_scores_from_a_start_are_the_tail_of_all_scores(make_policy: Callable[..
         tail = policy.score(prompts, responses, "probe", starts).logprob
     want = torch.cat([w[s:] for w, s in zip(whole, starts, strict=True)])
     torch.testing.assert_close(tail, want, rtol=1e-12, atol=1e-12)
+
+
+KINDS = ("paraphrase", "typo_noise")
+
+
+def test_an_engine_may_read_the_perturbed_prompts(make_policy: Callable[..., Policy]) -> None:
+    """Its readings fill the same places; the gap is measured against the trainer's own, and told as a metric."""
+    policy, rollout = make_policy(), make_rollout()
+    names = [p["problem_id"] for p in rollout.problems]
+    prompts = {(n, k): (3 + i, 5, 7 + j) for i, n in enumerate(names) for j, k in enumerate(KINDS)}
+    del prompts[names[1], KINDS[0]]
+
+    def off_by(shift: float) -> Callable[..., list[list[float]]]:
+        def forced(asked: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> list[list[float]]:
+            with torch.no_grad():
+                flat = policy.score(asked, responses, "probe").logprob
+            return [(part + shift).tolist() for part in flat.split([len(r) for r in responses])]
+
+        return forced
+
+    exact = perturbed_logprobs(policy, rollout, KINDS, prompts, 60)
+    read = perturbed_logprobs(policy, rollout, KINDS, prompts, 60, off_by(0.0))
+    torch.testing.assert_close(read, exact, rtol=0, atol=1e-9, equal_nan=True)
+    assert read[0].isnan().any() and not read[1].isnan().any()
+    moved = perturbed_logprobs(policy, rollout, KINDS, prompts, 60, off_by(0.25))
+    gap = engine_gap(policy, rollout, KINDS, prompts, 60, moved)
+    assert (gap.mean, gap.largest) == (pytest.approx(0.25, abs=1e-9), pytest.approx(0.25, abs=1e-9)) and gap.tokens > 3
+    method = Method.model_validate({"credit": [{"kind": "semifactual", "strength": 0.01, "steps": 4, "kinds": KINDS}]})
+    for forced, told in ((None, None), (off_by(0.25), 0.25)):
+        metrics = prepare(policy, rollout, method, make_training(), 1, Sources(prompts, forced=forced), {}).metrics
+        assert metrics.get("probe/engine_gap") == (told if told is None else pytest.approx(told, abs=1e-9))

@@ -8,6 +8,7 @@ thresholds of MCPO's reconstruction can be judged for this model.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -39,9 +40,11 @@ from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
 from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
-from tokencredit.training.probes import microbatches, perturbed_logprobs
+from tokencredit.training.probes import EngineGap, Forced, engine_gap, microbatches, perturbed_logprobs, probing
 from tokencredit.training.rollout import Rollout
 from tokencredit.training.update import score
+
+GAP_PROBLEMS = 16  # whose readings by an engine are checked against the trainer's
 
 Row = dict[str, Any]
 Problem = Mapping[str, Any]
@@ -73,15 +76,19 @@ def analyse(
     begun = time.perf_counter()
     engine = open_engine(opened, model.engine, runtime.device, model.dtype)
     policy = open_policy(opened, model, training, runtime.device)
+    forced = probing(engine, model.engine)
     seconds["load"] = time.perf_counter() - begun
     inputs = {p.name: file_digest(p) for p in (problems, semifactuals, *lexicon)}
     identity = spec_hash({"spec": spec, "checkpoint": opened.digest, "inputs": inputs})
     with Lease(state), Grader(workers=runtime.grader_workers, library=False) as grader:
         observer = Observer(
-            spec, opened, settings, training, engine, policy, prompter, categoriser, grader, prompts, seconds
-        )
+            spec, opened, settings, training, engine, forced, policy, prompter, categoriser, grader, prompts, seconds
+        )  # fmt: skip
         parts, label = table_parts("panel_tokens", state / identity, same_problems), f"panel of {title(opened)}"
         table = pa.concat_tables(parts.run(chunked(chosen, settings.shard_problems), observer.work, label, "response"))
+    told_apart: dict[str, Any] = {}
+    if forced is not None:
+        told_apart = vars(gap_of(table, chosen[:GAP_PROBLEMS], settings.kinds, prompts, policy, training))
     results = summarise(table, settings.kinds, derive(spec["seed"], "panel", "bootstrap"))
     write_table("panel_tokens", table, out / "panel_tokens.parquet")
     write_json(
@@ -93,7 +100,7 @@ def analyse(
             **opened.identity,
             "engine": type(engine).__name__,
             "checkpoint": opened.digest,
-            "results": results,
+            "results": results | ({"engine_gap": told_apart} if told_apart else {}),
             "seconds": seconds,
             "counts": {"problems": len(chosen), "tokens": table.num_rows, "resumed_parts": parts.resumed},
             "connectives": len(categoriser.connectives),
@@ -103,6 +110,32 @@ def analyse(
     told = {"drift_mean": results["drift"]["mean"], "margin_mean": results["margin"]["mean"]}
     events.metrics({k: v for k, v in told.items() if v is not None}, opened.identity["step"])
     shutil.rmtree(state, ignore_errors=True)
+
+
+def gap_of(
+    table: pa.Table,
+    problems: Sequence[Problem],
+    kinds: Sequence[str],
+    prompts: Mapping[tuple[str, str], tuple[int, ...]],
+    policy: Policy,
+    training: Training,
+) -> EngineGap:
+    """How far the engine's readings in the table are from the trainer's, over one micro-batch of these problems."""
+    of: dict[str, list[Row]] = {p["problem_id"]: [] for p in problems}
+    for row in table.select(["problem_id", "token_id", "perturbed"]).to_pylist():
+        if row["problem_id"] in of:
+            of[row["problem_id"]].append(row)
+    responses = [tuple(r["token_id"] for r in rows) for rows in of.values()]
+    perturbed = torch.full((len(kinds), len(responses), max(map(len, responses))), torch.nan, dtype=policy.precision)
+    for i, rows in enumerate(of.values()):
+        for t, row in enumerate(rows):
+            perturbed[:, i, t] = torch.tensor([math.nan if p is None else p for p in row["perturbed"]])
+    blank: list[Any] = [None] * len(responses)
+    rollout = Rollout(
+        problems=list(problems), prompts=blank, responses=responses, finish=blank, texts=blank,
+        groups=torch.arange(len(responses)), correct=torch.zeros(len(responses)), sampler_logprobs=blank, row_seeds=[],
+    )  # fmt: skip
+    return engine_gap(policy, rollout, kinds, prompts, training.microbatch_tokens, perturbed)
 
 
 def same_problems(table: pa.Table, chunk: Sequence[Problem]) -> bool:
@@ -141,6 +174,7 @@ class Observer:
         settings: Panel,
         training: Training,
         engine: Engine,
+        forced: Forced | None,
         policy: Policy,
         prompter: Prompter,
         categoriser: Categoriser,
@@ -149,7 +183,13 @@ class Observer:
         seconds: dict[str, float],
     ):
         self.settings, self.training, self.engine, self.policy = settings, training, engine, policy
-        self.prompter, self.categoriser, self.grader, self.prompts = prompter, categoriser, grader, prompts
+        self.forced, self.prompter, self.categoriser, self.grader, self.prompts = (
+            forced,
+            prompter,
+            categoriser,
+            grader,
+            prompts,
+        )
         i = opened.identity
         self.where = (spec["seed"], "panel", i["model"], i["method"], i["seed"], i["step"], spec["name"])
         self.params = Params(settings.max_tokens, training.temperature, eos=eos_ids(opened.folder))
@@ -166,7 +206,8 @@ class Observer:
         mask, budget = rollout.mask, self.training.microbatch_tokens
         lengths = [len(p) + len(r) for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
         logprob, entropy, margin = score(self.policy, rollout, microbatches(lengths, range(len(lengths)), budget), mask)
-        perturbed = perturbed_logprobs(self.policy, rollout, self.settings.kinds, self.prompts, budget)
+        kinds = self.settings.kinds
+        perturbed = perturbed_logprobs(self.policy, rollout, kinds, self.prompts, budget, self.forced)
         moved = drift(logprob, perturbed).nanmean(0)
         rows = []
         for i, tokens in enumerate(rollout.responses):

@@ -118,7 +118,18 @@ def _sentence(r: Mapping[str, Any]) -> str:
     return (
         f"{first}Mean drift {_four(d['mean'])} ({_span(d, 4)}). {fixed(d['exactly_zero'])} % of tokens have exactly "
         f"the same probability under every wording, {fixed(u['mean'])} % ({_span(u, 1, 100)}) drift by less than 1e-6. "
-        f"{_most(r)}"
+        f"{_most(r)}{_reader(r)}"
+    )
+
+
+def _reader(r: Mapping[str, Any]) -> str:
+    """Who read the reworded prompts, where it was not the trainer."""
+    gap = r.get("engine_gap")
+    if not gap:
+        return ""
+    return (
+        f" Reworded prompts were read by vLLM; on {gap['tokens']:,} tokens that the trainer read too, "
+        f"log-probabilities differ by {gap['mean']:.1e} nats in the mean and {gap['largest']:.1e} at most."
     )
 
 

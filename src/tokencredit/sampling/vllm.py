@@ -119,12 +119,7 @@ class VllmEngine:
         if not requests:
             return []
         check_requests(requests, self.vocab)
-        longest = max(len(r.prompt) for r in requests) + params.max_tokens
-        if longest > self.context:
-            raise UserError(
-                f"engine vllm: a prompt and max_tokens make {longest} tokens, the engine holds {self.context}: "
-                "raise models.*.engine.max_context, up to what the model allows"
-            )
+        self._fits(max(len(r.prompt) for r in requests) + params.max_tokens)
         self._wake()
         outputs = self.llm.generate(
             [{"prompt_token_ids": list(r.prompt)} for r in requests],
@@ -133,6 +128,36 @@ class VllmEngine:
             lora_request=self.adapters.current if self.adapters else None,
         )
         return [_completion(output.outputs[0], params) for output in outputs]
+
+    def forced(self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each response's tokens after its prompt, at temperature 1."""
+        from vllm import SamplingParams
+
+        if not prompts:
+            return []
+        rows = [[*p, *r] for p, r in zip(prompts, responses, strict=True)]
+        check_requests([Request(tuple(row), 0) for row in rows], self.vocab)
+        self._fits(max(map(len, rows)) + 1)
+        self._wake()
+        outputs = self.llm.generate(
+            [{"prompt_token_ids": row} for row in rows],
+            SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False),
+            use_tqdm=False,
+            lora_request=self.adapters.current if self.adapters else None,
+        )
+        found = []
+        for output, row, response in zip(outputs, rows, responses, strict=True):
+            scored = output.prompt_logprobs
+            first = len(row) - len(response)
+            found.append(tuple(scored[t][row[t]].logprob for t in range(first, len(row))))
+        return found
+
+    def _fits(self, longest: int) -> None:
+        if longest > self.context:
+            raise UserError(
+                f"engine vllm: a prompt and max_tokens make {longest} tokens, the engine holds {self.context}: "
+                "raise models.*.engine.max_context, up to what the model allows"
+            )
 
     def _sampling(self, request: Request, params: Params) -> Any:
         from vllm import SamplingParams

@@ -3,7 +3,7 @@
 The server has weights of its own; this engine cannot hand any over, so that it evaluates and does not train. A server
 of ours says which checkpoint's record it serves, and another one than asked for is an error; of any other server the
 record says that nobody checked (`verified: false`). With `token_ids: false` only what every such server knows is sent:
-text, whose tokens are then counted by the model's own tokenizer.
+text, whose tokens are then counted by the model's own tokenizer, an end token added where the response stopped.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class ServerEngine:
         finish = "length" if choice["finish_reason"] == "length" else "stop"
         if self.tokenizer is not None:
             tokens = tuple(self.tokenizer.encode(choice["text"], add_special_tokens=False))
+            tokens += params.eos[:1] if finish == "stop" else ()
             return Completion(tokens, finish, (math.nan,) * len(tokens))
         ids = choice.get("token_ids")
         if ids is None:

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tokencredit.study.analyses import AnyAnalysis, Completion
 from tokencredit.study.base import Ints, Months, Name, Settings, Strings, expand, parse, unknown_name
-from tokencredit.study.engines import AnyEngine, AnyEvaluator
+from tokencredit.study.engines import AnyEngine, AnyEvaluator, Vllm
 from tokencredit.study.errors import UserError
 from tokencredit.study.methods import Method
 from tokencredit.study.origins import ImportOrigin, Origin
@@ -294,6 +294,13 @@ def load_study(values: Mapping[str, Any], where: str = "config") -> Study:
     for name in study.overlap.against or ():
         if name not in study.grid.benchmarks:
             raise unknown_name("benchmark", name, dict.fromkeys(study.grid.benchmarks), f"{where}: overlap.against")
+    for name in study.grid.models:
+        engine = study.models[name].engine
+        if isinstance(engine, Vllm) and engine.probes == "engine" and study.training.temperature != 1.0:
+            raise UserError(
+                f"{where}: models.{name}.engine.probes: engine: vLLM reads at temperature 1 only, and "
+                f"training.temperature is {study.training.temperature}; use probes: trainer"
+            )
     for name in study.grid.methods:
         _check_credit(study, name, f"{where}: methods.{name}.credit")
         _check_length(study, name, f"{where}: methods.{name}.length.like")

@@ -26,6 +26,9 @@ class Vllm(Settings):
     gpu_share: Annotated[float, Field(gt=0, le=1)] = 0.4  # of the GPU's memory, the engine's weights included
     tensor_parallel: Positive = 1  # GPUs that share one copy of the model
     sleep: bool = True  # on a GPU: give the memory back while the trainer scores and updates
+    probes: Literal["trainer", "engine"] = "trainer"
+    """Who reads responses under perturbed prompts, for SCAPO's credit and the panel: the trainer's score pass, or
+    vLLM's prompt log-probabilities (temperature 1 only), whose difference is then measured on a part of each batch."""
     alarm: Annotated[float, Field(gt=0)] | None = None
     """A hand-over fails where the mean |difference| of the engine's and the model's log-probabilities on its probe
     passes this. None: 0.001 in float32, 0.2 in bfloat16."""

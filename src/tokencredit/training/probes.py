@@ -19,6 +19,7 @@ from tokencredit.model.policy import Policy
 from tokencredit.model.prompts import Prompter
 from tokencredit.sampling import Engine
 from tokencredit.study.config import Training
+from tokencredit.study.engines import Vllm
 from tokencredit.study.errors import UserError
 from tokencredit.study.methods import Method, OracleCredit, SpanCredit
 from tokencredit.training.rollout import Rollout
@@ -27,6 +28,8 @@ from tokencredit.training.stop import timed
 from tokencredit.training.values import prefix_values, text_grade
 
 Effects = Callable[[Rollout, Tensor, Tensor, OracleCredit], Tensor]
+Prompts = Sequence[Sequence[int]]
+Forced = Callable[[Prompts, Prompts], Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Sources:
     perturbed: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)  # (problem id, kind) -> prompt
     pieces: Callable[[Sequence[int]], list[str]] | None = None  # text of each token of a response
     effects: Effects | None = None  # (rollout, old [N, T], rows wanted [N], settings) -> effects [N, T]
+    forced: Forced | None = None  # (prompts, responses) -> log-probabilities by the engine, in place of the score pass
+    notes: dict[str, float] = field(default_factory=dict)  # what probes have to say of themselves: metrics
 
 
 def microbatches(lengths: Sequence[int], rows: Sequence[int], budget: int) -> list[list[int]]:
@@ -83,7 +88,10 @@ def gather(
     oracle = method.of("oracle")
     with timed(clock, "probe") if kinds or counted or oracle else nullcontext():
         if kinds:
-            perturbed = perturbed_logprobs(policy, rollout, kinds, sources.perturbed, budget)
+            perturbed = perturbed_logprobs(policy, rollout, kinds, sources.perturbed, budget, sources.forced)
+            if sources.forced is not None:
+                gap = engine_gap(policy, rollout, kinds, sources.perturbed, budget, perturbed)
+                sources.notes.update({"probe/engine_gap": gap.mean, "probe/engine_gap_max": gap.largest})
         if isinstance(counted, SpanCredit):
             if sources.pieces is None:
                 raise UserError("counterfactual spans need the text of each token")
@@ -104,29 +112,84 @@ def perturbed_logprobs(
     kinds: Sequence[str],
     prompts: Mapping[tuple[str, str], tuple[int, ...]],
     budget: int,
+    forced: Forced | None = None,
 ) -> Tensor:
     """Log-probabilities [K, N, T] of the sampled tokens under the perturbed prompts; NaN where a problem lacks a kind.
 
     Same weights, same response prefix, teacher-forced, no generation; the K prompts of all responses are batched
-    together by length.
+    together by length. forced: what reads them in place of the policy.
     """
     mask = rollout.mask
     out = torch.full((len(kinds), *mask.shape), torch.nan, dtype=policy.precision)
+    jobs = _jobs(rollout, kinds, prompts)
+    if forced is not None:
+        read = forced([ids for _, _, ids in jobs], [rollout.responses[row] for _, row, _ in jobs])
+        for (k, row, _), logprobs in zip(jobs, read, strict=True):
+            out[k, row, mask[row]] = torch.tensor(logprobs, dtype=out.dtype)
+            out[k, row, ~mask[row]] = 0.0
+        return out
+    for batch in _batches(rollout, jobs, budget):
+        ks, rows, flat = _read(policy, rollout, [jobs[j] for j in batch])
+        out[ks, rows] = unflatten(flat, mask[rows])
+    return out
+
+
+@dataclass(frozen=True)
+class EngineGap:
+    """|difference| of the engine's and the trainer's log-probabilities under perturbed prompts, in nats."""
+
+    mean: float
+    largest: float
+    tokens: int
+
+
+def engine_gap(
+    policy: Policy,
+    rollout: Rollout,
+    kinds: Sequence[str],
+    prompts: Mapping[tuple[str, str], tuple[int, ...]],
+    budget: int,
+    perturbed: Tensor,
+) -> EngineGap:
+    """The trainer reads one micro-batch of what the engine read (perturbed [K, N, T]): the longest rows."""
+    jobs = _jobs(rollout, kinds, prompts)
+    batches = _batches(rollout, jobs, budget)
+    if not batches:
+        return EngineGap(0.0, 0.0, 0)
+    ks, rows, flat = _read(policy, rollout, [jobs[j] for j in batches[0]])
+    gap = (perturbed[ks, rows][rollout.mask[rows]] - flat).abs().double()
+    return EngineGap(gap.mean().item(), gap.max().item(), gap.numel())
+
+
+Job = tuple[int, int, tuple[int, ...]]  # kind, row, the row's prompt of that kind
+
+
+def _jobs(rollout: Rollout, kinds: Sequence[str], prompts: Mapping[tuple[str, str], tuple[int, ...]]) -> list[Job]:
     group = len(rollout.responses) // len(rollout.problems)
-    jobs = [
+    return [
         (k, row, ids)
         for k, kind in enumerate(kinds)
         for row in range(len(rollout.responses))
         if (ids := prompts.get((rollout.problems[row // group]["problem_id"], kind))) is not None
     ]
-    lengths = [len(ids) + len(rollout.responses[row]) for _, row, ids in jobs]
+
+
+def _batches(rollout: Rollout, jobs: Sequence[Job], budget: int) -> list[list[int]]:
+    return microbatches([len(ids) + len(rollout.responses[row]) for _, row, ids in jobs], range(len(jobs)), budget)
+
+
+def _read(policy: Policy, rollout: Rollout, jobs: Sequence[Job]) -> tuple[Tensor, Tensor, Tensor]:
+    """(kinds [B], rows [B], the policy's log-probabilities [M], row after row)."""
     with torch.no_grad():
-        for batch in microbatches(lengths, range(len(jobs)), budget):
-            chosen = [jobs[j] for j in batch]
-            s = policy.score([ids for _, _, ids in chosen], [rollout.responses[row] for _, row, _ in chosen], "probe")
-            ks, rows = (torch.tensor([c[i] for c in chosen]) for i in (0, 1))
-            out[ks, rows] = unflatten(s.logprob.cpu(), mask[rows])
-    return out
+        s = policy.score([ids for _, _, ids in jobs], [rollout.responses[row] for _, row, _ in jobs], "probe")
+    ks, rows = (torch.tensor([job[i] for job in jobs]) for i in (0, 1))
+    return ks, rows, s.logprob.cpu()
+
+
+def probing(engine: Engine, settings: Any) -> Forced | None:
+    """What reads perturbed prompts in place of the trainer, where the engine's settings want that."""
+    wanted = isinstance(settings, Vllm) and settings.probes == "engine"
+    return engine.forced if wanted else None  # type: ignore[attr-defined]
 
 
 def masked_spans(

@@ -33,7 +33,7 @@ from tokencredit.study.provenance import collect, file_digest
 from tokencredit.study.seeds import derive
 from tokencredit.study.tables import read_table, write_json, write_table
 from tokencredit.training.lease import Lease
-from tokencredit.training.probes import Sources, monte_carlo
+from tokencredit.training.probes import Sources, monte_carlo, probing
 from tokencredit.training.records import category_metrics, rollout_rows, token_rows
 from tokencredit.training.rollout import Feed, Rollout, draw, grade, hold, length_targets, refilled, shape
 from tokencredit.training.state import AppendLog, StateFolder, storage
@@ -180,9 +180,12 @@ class Trainer:
                 if self.method.length is not None:
                     rollout = hold(rollout, self.method.length, self._target())
                 effects = monte_carlo(self.engine, self.prompter, grader, self.eos, t)
-                self.engine.sleep()  # a GPU's memory is the trainer's until the hand-over
-                sources = Sources(self.perturbed, self.prompter.pieces, effects)
+                forced = probing(self.engine, self.model.engine)
+                if forced is None:
+                    self.engine.sleep()  # a GPU's memory is the trainer's until the hand-over
+                sources = Sources(self.perturbed, self.prompter.pieces, effects, forced)
                 batch = prepare(self.policy, rollout, self.method, t, self.step + 1, sources, clock)
+                self.engine.sleep()
         except Interrupted:
             self._leave()
         self.cursor += t.prompts * int(refill.get("refill/lots", 1))

@@ -119,7 +119,13 @@ def prepare(
     shares = torch.zeros(len(mask), 1, dtype=torch.float64)
     for minibatch in minibatches:
         shares[minibatch.rows] = token_shares(loss_mask[minibatch.rows], method.reduction, training.max_tokens)
-    metrics = {**rollout_metrics(rollout, signals), **credit_metrics(tokens, loss_mask, signals), **stats, **more}
+    metrics = {
+        **rollout_metrics(rollout, signals),
+        **credit_metrics(tokens, loss_mask, signals),
+        **stats,
+        **more,
+        **sources.notes,
+    }
     old, correction = signals.logprob, None
     if training.sampler_correction == "truncated":
         correction, capped = sampler_weights(old, sampled_logprobs(rollout), mask, training.sampler_cap)
