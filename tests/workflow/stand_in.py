@@ -34,14 +34,15 @@ if stage == "train":
 elif stage == "analyse":
     outputs = [os.path.join(args["--out"], n) for n in ("panel_tokens.parquet", "record.json")]
 elif stage == "aggregate":
-    names = ["summary", "paired", "paired_problems", "grading", "curves", "timing"]
+    names = ["summary", "paired", "paired_problems", "intervals", "grading", "curves", "timing"]
     names += ["strata", "pass_differences", "budgets", "equal_tokens", "equal_length", "length_models"]
     outputs = [os.path.join(args["--out"], f"{n}.csv") for n in names]
 elif stage == "report":
     models = specification("aggregate")["grid"]["models"]
     kinds = os.environ["FIGURES"].split()
     names = [f"figures/{k}_{m}.{e}" for k in kinds for m in models for e in ("svg", "png", "pdf")]
-    names += [f"tables/main_{m}.{e}" for m in models for e in ("csv", "tex")] + ["figures/figures.json", "report.html"]
+    names += [f"tables/{k}_{m}.{e}" for k in ("main", "published") for m in models for e in ("csv", "tex")]
+    names += ["figures/figures.json", "report.html"]
     names += [f"heatmaps_{m}.html" for m in models]
     outputs = [os.path.join(args["--out"], n) for n in names]
 for path in outputs:

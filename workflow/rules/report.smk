@@ -21,6 +21,7 @@ rule aggregate:
                 "summary",
                 "paired",
                 "paired_problems",
+                "intervals",
                 *comparisons.NAMES,
                 "grading",
                 "curves",

@@ -1,4 +1,4 @@
-"""The grid's results in five small files: summary, paired, paired_problems, grading, curves; and timing.
+"""The grid's results in small files: summary, paired, paired_problems, intervals, grading, curves; and timing.
 
 What is expected comes from the spec, what exists from the files; an expected checkpoint without its file
 is a row without a value, never a smaller mean. All files but timing.csv (wall clock) have bytes that depend on
@@ -9,6 +9,7 @@ nothing but the sample and metric tables.
 | summary.csv | checkpoint, benchmark, metric, k | avg, pass, length_mean, truncated; `macro` or averages: plain means |
 | paired.csv | method, benchmark, step, metric, k | method minus baseline over the seeds both have |
 | paired_problems.csv | method, benchmark | the same at the last step over problems, and redrawing both |
+| intervals.csv | method, benchmark, part of a pooled set | accuracy at the last step with its 95 % interval |
 | grading.csv | checkpoint, benchmark | both graders' accuracies, how often they differ, statuses |
 | curves.csv | method, step, training metric | mean and spread over seeds |
 | timing.csv | cell, stage, phase | seconds, and peak memory and throughput of training |
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tokencredit.analysis import comparisons
+from tokencredit.analysis import comparisons, intervals
 from tokencredit.analysis.csvfile import write_csv
 from tokencredit.analysis.plan import Plan, layout, plan
 from tokencredit.analysis.questions import questions
@@ -63,7 +64,8 @@ def aggregate(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> dic
     expected, out = plan(spec), Path(out)
     found = _read(expected, root)
     rows = _summary_rows(expected, found)
-    scores = _scores(rows)
+    scores, origins = _scores(rows), questions(expected, root)
+    levels = intervals.rows(expected, found, origins, intervals.parts(expected, root))
     return {
         "summary": write_csv(out / "summary.csv", SUMMARY, rows, keys=8),
         "paired": write_csv(out / "paired.csv", PAIRED, _paired_rows(expected, scores), keys=8),
@@ -71,7 +73,8 @@ def aggregate(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> dic
             out / "paired_problems.csv", PAIRED_PROBLEMS, _problem_rows(expected, found), keys=6
         ),
         "grading": write_csv(out / "grading.csv", GRADING, _grading_rows(expected, found), keys=6),
-        **comparisons.write(expected, found, questions(expected, root), out),
+        "intervals": write_csv(out / "intervals.csv", intervals.COLUMNS, levels, keys=6),
+        **comparisons.write(expected, found, origins, out),
         "curves": write_curves(expected, root, out / "curves.csv"),
         "timing": write_timing(expected, root, out / "timing.csv"),
     }

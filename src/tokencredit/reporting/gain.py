@@ -83,6 +83,8 @@ def _sentence(p: Plan, rows: Sequence[Row], way: str) -> str:
     label, base = p.label(rows[0]["method"]), p.label(p.baseline)
     mine = [r for r in rows if r["sorted_by"] == way and r["rows"] != "0"]
     found = [r for r in mine if sure(r)]
+    if not mine:
+        return f"{label}: not enough runs yet to sort problems in this way."
     if not found:
         return f"{label}: no group of problems has an interval that excludes 0."
     said = listed([f"{points(r)} ({span(r)}) where {base} solves {_name(r)}" for r in found])
@@ -94,9 +96,13 @@ def _row(p: Plan, rows: Sequence[Row], way: str) -> Data:
     found = {(r["sorted_by"], r["stratum"]): r for r in rows}
     cells = []
     for name in STRATA:
-        r, naive = found[way, name], found["same", name]
+        r, naive = found.get((way, name)), found["same", name]
+        if r is None:
+            cells.append({"missing": True, "naive": points(naive)})
+            continue
         cells.append(
             {
+                "missing": False,
                 "empty": r["rows"] == "0",
                 "difference": points(r),
                 "interval": span(r),

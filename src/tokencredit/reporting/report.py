@@ -11,7 +11,18 @@ from typing import Any
 import yaml
 
 from tokencredit.analysis.plan import Plan
-from tokencredit.reporting import contamination, figures, gain, heatmap, length, overlap, page, tables, variants
+from tokencredit.reporting import (
+    contamination,
+    figures,
+    gain,
+    heatmap,
+    length,
+    overlap,
+    page,
+    published,
+    tables,
+    variants,
+)
 from tokencredit.reporting.answer import answer
 from tokencredit.reporting.inline import inline_svg, palette, variable
 from tokencredit.reporting.results import Results, load
@@ -38,7 +49,8 @@ def build_report(spec: Mapping[str, Any], root: Path | str, out: Path | str) -> 
     results = load(expected, root / "analysis")
     files += heatmap.write(results.plan, root, out)
     analyses = _from_samples(study, results, root, out / "figures") + sections(config, root, out / "figures")
-    analyses += [s for s in (variants.section(root, results.plan),) if s is not None]
+    more = (variants.section(root, results.plan), published.section(study, results, root, out / "tables"))
+    analyses += [s for s in more if s is not None]
     analyses.append(overlap.section(root, results.plan.benchmark_label))
     files += [path for section in analyses for path in section.files]
     text = render(config, study, results, root, out / "figures", analyses)
@@ -86,7 +98,7 @@ def render(
         headline=p.benchmark_label(results.headline),
         several=len(p.benchmarks) > 1,
         figures=_figures(drawn, list(colours), Markup),
-        sections=[{"title": s.title, "html": Markup(s.html)} for s in analyses],
+        sections=[{"title": s.title, "html": Markup(s.html)} for s in analyses if s.html],
         coverage=page.coverage(results, root),
         graders=page.graders(p, analysis),
         timing=page.timing(results, analysis),

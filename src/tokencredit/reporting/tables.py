@@ -6,7 +6,7 @@ baseline with its 95 % t interval over the seeds both have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,12 @@ def entries(results: Results, model: str) -> dict[str, list[Entry]]:
 
 def names(spec: Mapping[str, Any]) -> list[str]:
     """File names of every table of the study whose `aggregate` spec this is."""
-    return [f"main_{model}.{ending}" for model in plan(spec).models for ending in ("csv", "tex")]
+    kinds = [(kind, model) for kind in ("main", "published") for model in plan(spec).models]
+    return [f"{kind}_{model}.{ending}" for kind, model in kinds for ending in ("csv", "tex")]
 
 
 def write(spec: Mapping[str, Any], root: Path | str, out: Path | str | None = None) -> list[Path]:
-    """Write every table from {root}/analysis into `out` (default {root}/tables). Returns the files written."""
+    """Write the main tables from {root}/analysis into `out` (default {root}/tables). Returns the files written."""
     out = Path(root) / "tables" if out is None else Path(out)
     results, files = load(spec, Path(root) / "analysis"), []
     for model in results.plan.models:
@@ -70,14 +71,19 @@ def write(spec: Mapping[str, Any], root: Path | str, out: Path | str | None = No
 
 
 def _csv(results: Results, model: str) -> str:
-    p, lines = results.plan, [",".join(COLUMNS)]
+    p, rows = results.plan, []
     for method, row in entries(results, model).items():
         for e in row:
             step = 0 if method == BASE else p.last
             r = e.pair
             tail = (r.difference, r.low, r.high, r.n, _evidence(r)) if r else (None,) * 5
-            values = (model, method, p.label(method), e.benchmark, step, e.mean, e.sd, e.seeds, e.of, *tail)
-            lines.append(",".join(_quoted(cell(v)) for v in values))
+            rows.append((model, method, p.label(method), e.benchmark, step, e.mean, e.sd, e.seeds, e.of, *tail))
+    return csv_text(COLUMNS, rows)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV, numbers as in the aggregate files."""
+    lines = [",".join(columns), *(",".join(_quoted(cell(v)) for v in row) for row in rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -53,7 +53,11 @@ class Adapter(Settings):
 
 
 class Model(Settings):
-    """A base model. released: its day, for what it can have read (contamination); no stage depends on it."""
+    """A base model.
+
+    released: its day, for what it can have read (contamination); paper: the published tables' name for it, where the
+    hub id does not say it. No stage depends on either.
+    """
 
     source: ModelSource
     prompt: Prompt = Prompt()
@@ -62,12 +66,14 @@ class Model(Settings):
     engine: AnyEngine = "auto"
     gradient_checkpointing: bool = False
     released: Annotated[date | None, Field(strict=False)] = None
+    paper: str = ""
 
 
 class Benchmark(Settings):
     """A problem set to evaluate on. One named like a set of the registry needs no source: that set is meant.
 
     published: months in which its problems were first public; the registry knows its sets'.
+    paper: row of the papers' tables that stands beside it (reporting/published_tables.yaml), where its name is none.
     """
 
     source: ProblemSource
@@ -76,12 +82,14 @@ class Benchmark(Settings):
     tolerance: Annotated[float, Field(gt=0)] | None = None
     label: str = ""
     published: Months = ()
+    paper: str = ""
 
 
 class Average(Settings):
     """A mean over benchmarks of the grid, each counted once, in place of the macro mean over all of them."""
 
     label: str = ""
+    paper: str = ""  # row of the papers' tables, as for a benchmark
     of: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
 
     @field_validator("of")

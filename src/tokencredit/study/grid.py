@@ -159,7 +159,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
         return {k: v for k, v in full["methods"][method].items() if k != "label"}
 
     def model_settings(model: str) -> dict[str, Any]:
-        return {k: v for k, v in full["models"][model].items() if k != "released"}
+        return {k: v for k, v in full["models"][model].items() if k not in ("released", "paper")}
 
     out: dict[str, dict[str, Any]] = {
         **_training_problems(study),

@@ -109,7 +109,9 @@ class RegistryProblems(Settings):
         return name
 
 
-RowSource = Annotated[FileProblems | HubProblems | UrlProblems | RegistryProblems, Field(discriminator="kind")]
+PartSource = Annotated[
+    SyntheticProblems | FileProblems | HubProblems | UrlProblems | RegistryProblems, Field(discriminator="kind")
+]
 Made = Literal["pool", "noop", "noop_control", "thinkbench"]
 
 
@@ -118,7 +120,7 @@ class MadeProblems(Settings):
 
     kind: Literal["made"]
     how: Made
-    parts: dict[str, RowSource]
+    parts: dict[str, PartSource]
     size: Positive | None = None
 
     @model_validator(mode="after")
