@@ -30,7 +30,7 @@ def test_any_files_may_be_missing(share: float, seed: int, tmp_path: Path) -> No
     aggregate(specs["aggregate"], root, root / "analysis")
     build_report(specs["report"], root, root)
     page = re.sub(r"\s+", " ", (root / "report.html").read_text())
-    runs, lost = 9, sum(path.name == "train.json" for path in gone)
+    runs, lost = 9, sum(path.name == "metrics.parquet" for path in gone)
     every = len(list(evaluations(load_study(specs["report"]["config"]))))
     have = every - sum(path.is_relative_to(root / "eval") for path in gone)
     assert gone and f"{runs - lost} of {runs} training runs and {have} of {every} evaluations are in" in page
