@@ -126,7 +126,7 @@ def digests(root: Path) -> dict[str, Any]:
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
         promised = path.suffix in (".parquet", ".csv", ".tex", ".svg", ".png", ".safetensors")
-        clock = path.stem in ("timings", "timing")
+        clock = path.stem in ("timings", "timing") or path.stem.startswith("time_")
         if path.is_file() and promised and not clock and not name.startswith(("mlartifacts", "state")):
             found[name] = file_digest(path)
     return found

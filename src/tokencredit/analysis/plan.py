@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Plan:
     steps: tuple[int, ...]
     baseline: str
     averages: tuple[Average, ...] = ()
+    phases: Mapping[str, int] = field(default_factory=dict)  # method -> last step in which perturbed prompts act
 
     @property
     def means(self) -> dict[str, tuple[str, ...]]:
@@ -114,6 +115,7 @@ def plan(spec: Mapping[str, Any]) -> Plan:
             averages=tuple(
                 Average(name, a.get("label") or name, tuple(a["of"])) for name, a in spec.get("averages", {}).items()
             ),
+            phases=dict(spec.get("phases", {})),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"aggregate spec: missing or malformed key {error}; let the study write its specs") from None

@@ -71,7 +71,8 @@ KINDS: dict[str, tuple[str, str, Callable[[Results, str], plots.Drawn]]] = {
     ),
     "accuracy": (
         "Accuracy over training",
-        f"avg@k at each evaluated checkpoint, starting from the untrained model. {SPREAD}",
+        f"avg@k at each evaluated checkpoint, starting from the untrained model. {SPREAD} Shaded, where a method has "
+        "them: the steps in which perturbed prompts act.",
         plots.over_steps("avg", 100.0, "% correct", "Accuracy"),
     ),
     "passk": (
@@ -119,5 +120,11 @@ KINDS: dict[str, tuple[str, str, Callable[[Results, str], plots.Drawn]]] = {
         "Shares of tokens at which the clip (GSPO: of the whole response), the dual clip or SAPO's gate holds the "
         f"update back. A rollout's first update has ratio 1 everywhere, so that nothing is held back there. {SPREAD}",
         training_plots.credit(("clipped", "dual_clipped", "gated", "future_"), "Clip fractions"),
+    ),
+    "time": (
+        "Time by phase",
+        "A training run of each method, mean over its runs: drawing responses, grading, scoring them, probes of "
+        "perturbed prompts, updates, handing weights to the sampler. Wall clock, so that other runs give other bars.",
+        training_plots.time_by_phase,
     ),
 }

@@ -12,15 +12,16 @@ from tokencredit.analysis.plan import BASE, Plan, layout
 from tokencredit.analysis.training_curves import read_record
 from tokencredit.reporting import style
 from tokencredit.reporting.inline import variable
+from tokencredit.reporting.reach import reaches
 from tokencredit.reporting.results import Results
 from tokencredit.reporting.tables import Entry, entries
 from tokencredit.reporting.text import duration, fixed, interval, signed
+from tokencredit.reporting.training_plots import PHASES
 from tokencredit.study.config import Study
 from tokencredit.study.methods import Method, TokenClip
 from tokencredit.study.tables import read_row, read_table
 
 Data = dict[str, Any]
-PHASES = ("rollout", "grade", "score", "probe", "update", "checkpoint")
 
 
 def method_look(p: Plan, method: str) -> Data:
@@ -84,6 +85,21 @@ def coverage(results: Results, root: Path) -> Data:
             for r in gaps
         ],
     }
+
+
+def reached(results: Results, model: str) -> list[Data]:
+    """Steps to the baseline's final accuracy, as text."""
+    p = results.plan
+    return [
+        {
+            "benchmark": p.benchmark_label(r.benchmark),
+            "method": p.label(r.method),
+            "goal": fixed(r.goal),
+            "step": "not reached" if r.step is None else f"{r.step:.0f}",
+            "share": "" if r.step is None else fixed(r.step / p.last, 0),
+        }
+        for r in reaches(results, model)
+    ]
 
 
 def graders(p: Plan, analysis: Path) -> Data:

@@ -89,12 +89,21 @@ def over_steps(metric: str, scale: float, unit: str, what: str) -> Callable[[Res
                 if benchmark == results.headline:
                     said.append(f"{p.label(method)} {points[0][1][0]:.3g} to {end[1]:.3g}")
             axis.set_title(p.benchmark_label(benchmark))
+            phase_shade(axis, p)
             finish(axis, labels)
         style.bottom(axes, "optimisation step")
         style.left(axes, unit)
-        return figure, f"{what} over training steps, {p.benchmark_label(results.headline)}: {'; '.join(said)}."
+        shade = f" Shaded to step {max(p.phases.values())}." if p.phases else ""
+        return figure, f"{what} over training steps, {p.benchmark_label(results.headline)}: {'; '.join(said)}.{shade}"
 
     return make
+
+
+def phase_shade(axis: Any, p: Plan) -> None:
+    """Shade the steps in which perturbed prompts act, once for each end, in the colour of the first method with it."""
+    ends = {end: method for method, end in reversed(list(p.phases.items()))}
+    for end, method in ends.items():
+        axis.axvspan(0, end, color=style.look(method, list(p.methods))[0], alpha=0.08, linewidth=0, zorder=0)
 
 
 def _any_score(results: Results, model: str, benchmark: str, metric: str) -> bool:

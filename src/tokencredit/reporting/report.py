@@ -121,7 +121,12 @@ def packaged(name: str) -> Any:
 
 
 def _model(results: Results, model: str, opened: Container[str]) -> dict[str, Any]:
-    return {"name": model, "answer": answer(results, model), "table": page.main_table(results, model, opened)}
+    return {
+        "name": model,
+        "answer": answer(results, model),
+        "table": page.main_table(results, model, opened),
+        "reaches": page.reached(results, model),
+    }
 
 
 def _figures(drawn: Path, colours: list[str], safe: Any) -> dict[str, dict[str, dict[str, Any]]]:

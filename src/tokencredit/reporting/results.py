@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class Results:
     pairs: Mapping[tuple[str, str, int, str, str, int], Row]
     curves: Mapping[tuple[str, str, str], list[Row]]  # model, method, metric -> rows by step
     missing: list[Row]  # summary rows without a value
+    timing: list[Row] = field(default_factory=list)  # timing.csv: wall clock
 
     def by_k(self, model: str, method: str, step: int, benchmark: str, metric: str) -> dict[int, Mapping[int, float]]:
         """k -> seed -> value, k ascending."""
@@ -78,7 +79,7 @@ def load(spec: Mapping[str, Any], analysis: Path | str) -> Results:
     curves: dict[tuple[str, str, str], list[Row]] = {}
     for r in read_csv(analysis / "curves.csv"):
         curves.setdefault((r["model"], r["method"], r["metric"]), []).append(r)
-    return Results(plan(spec), scores, pairs, curves, missing)
+    return Results(plan(spec), scores, pairs, curves, missing, read_csv(analysis / "timing.csv"))
 
 
 def comparison(row: Row) -> Comparison | None:

@@ -19,6 +19,11 @@ TRAINING = {
     "truncated": ("Cut off at the limit", "%", 100.0),
     "grad_norm": ("Gradient norm", "", 1.0),
 }
+# phases of a rollout step, in order, and their colours
+PHASES = {
+    "rollout": "#0a66b2", "grade": "#5a4fcf", "score": "#0b7f92", "probe": "#c24a06", "update": "#4a525c",
+    "sync": "#937000", "checkpoint": "#8d949e",
+}  # fmt: skip
 # what the credits log, by the last part of its name; anything else is shown under its own name
 CREDIT = {
     "margin_mean": ("Mean margin", "", 1.0),
@@ -95,6 +100,34 @@ def _curves(results: Results, model: str, wanted: list[tuple[str, str, str, floa
         finish(axis, labels)
     style.bottom(axes, "optimisation step")
     return figure, f"{what} over training: {'; '.join(said)}."
+
+
+def time_by_phase(results: Results, model: str) -> Drawn:
+    """A bar per method: seconds of a run, stacked by phase (means over its runs)."""
+    p = results.plan
+    seconds: dict[str, dict[str, list[float]]] = {}
+    for r in results.timing:
+        if r["stage"] == "train" and r["model"] == model and r["unit"] == "s" and r["value"]:
+            seconds.setdefault(r["method"], {}).setdefault(r["phase"], []).append(float(r["value"]))
+    shown = [m for m in p.methods if m in seconds]
+    if not shown:
+        return None, "No times on record yet."
+    figure, (axis,) = style.panels(1, height=0.9 + 0.3 * len(shown))
+    phases = [ph for ph in PHASES if any(ph in seconds[m] for m in shown)]
+    ends = [0.0] * len(shown)
+    for phase in phases:
+        runs = [max(map(len, seconds[m].values())) for m in shown]
+        widths = [sum(seconds[m].get(phase, [])) / n for m, n in zip(shown, runs, strict=True)]
+        axis.barh(range(len(shown)), widths, left=ends, height=0.62, color=PHASES[phase], label=phase)
+        ends = [a + b for a, b in zip(ends, widths, strict=True)]
+    axis.set_yticks(range(len(shown)))
+    axis.set_yticklabels([p.label(m) for m in shown])
+    axis.set_ylim(len(shown) - 0.4, -0.6)
+    axis.grid(True, axis="x")
+    axis.grid(False, axis="y")
+    axis.set_xlabel("seconds of a run")
+    axis.legend(ncols=len(phases), loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False, handlelength=0.9)
+    return figure, "Time of a training run by phase, one bar for each method; the table below it has the numbers."
 
 
 def _thinned(points: list[tuple[int, list[float]]], most: int = 200) -> list[tuple[int, list[float]]]:

@@ -232,10 +232,18 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             for name in study.grid.benchmarks
         },
     }
+    phases = {name: max(steps) for name in study.grid.methods if (steps := _probed(study, name))}
+    if phases:
+        out["aggregate"]["phases"] = phases
     if study.averages:
         out["aggregate"]["averages"] = full["averages"]
     out["report"] = {"stage": "report", "config": _selected(study, full)}
     return out
+
+
+def _probed(study: Study, method: str) -> list[int]:
+    """Until which optimisation step a method's semifactual credits act."""
+    return [min(c.steps, study.training.steps) for c in study.methods[method].credit if c.kind == "semifactual"]
 
 
 def _unseen(study: Study, sets: Sequence[str], model: str) -> list[str]:
