@@ -80,6 +80,7 @@ def test_everything_done(finished: Path) -> None:
         "train": {"done": 8},
         "evaluate": {"done": 2 + 8 * 3},
         "analyse": {"done": 2},
+        **{stage: {"done": 1} for stage in ("overlap", "aggregate", "report", "track")},
     }
 
 
@@ -98,14 +99,36 @@ def test_an_edited_setting_is_named(finished: Path) -> None:
 def test_a_changed_input_is_named(finished: Path, root: Path) -> None:
     (root / "problems" / "bench" / "noop.parquet").write_text("other problems")
     status = look(study(), finished)
-    stale = [one for one in status.found if one.state == "stale"]
-    assert Counter(one.job.stage for one in stale) == {"evaluate": 1 + 8, "semifactuals": 1, "analyse": 2}
+    stale = [one for one in status.found if one.state == "stale" and not one.job.dated]
+    assert Counter(one.job.stage for one in stale) == {"evaluate": 1 + 8, "semifactuals": 1, "analyse": 2, "overlap": 1}
     assert {one.reason for one in stale} == {"input has changed: results/small/problems/bench/noop.parquet"}
+    assert found(status, "report.all").state == found(status, "track.all").state == "stale"
+
+
+def test_summaries_are_older_or_younger_than_what_they_are_made_of(finished: Path, root: Path) -> None:
+    """Their files hold no record of their inputs: as for make, time decides, and the settings that were used."""
+    sample = root / "eval/scratch/mcpo/seed1/step80/easy.parquet"
+    os.utime(sample, (time.time() + 5,) * 2)
+    status = look(study(), finished)
+    assert found(status, "aggregate.all").reason == f"older than {sample.relative_to(finished)}"
+    (root / "analysis" / "summary.csv").unlink()
+    assert found(look(study(), finished), "aggregate.all").state == "missing"
+
+
+def test_a_summary_by_other_settings(finished: Path, root: Path) -> None:
+    (root / "cells").mkdir()
+    old = {**next(j.spec for j in jobs(study(), layout(study())) if j.stage == "aggregate"), "study": "another"}
+    (root / "cells" / "aggregate.json").write_text(json.dumps(old))
+    assert found(look(study(), finished), "aggregate.all").reason == "settings differ: study"
 
 
 def test_a_new_seed_is_missing_and_nothing_else(finished: Path) -> None:
     status = look(study(grid={"seeds": [0, 1, 2]}), finished)
-    assert all(one.state == ("missing" if one.job.column == "2" else "done") for one in status.found)
+    cells = [one for one in status.found if not one.job.dated]
+    assert all(one.state == ("missing" if one.job.column == "2" else "done") for one in cells)
+    assert found(status, "aggregate.all").reason.startswith("16 of ")  # 12 samples, 4 metrics
+    assert found(status, "report.all").reason == "aggregate.all is not done"
+    assert found(status, "track.all").reason == "report.all is not done"
     assert status.counts()["train"] == {"done": 8, "missing": 4}
 
 

@@ -40,6 +40,7 @@ class Job:
     inputs: tuple[str, ...] = ()
     row: str = ""  # where it stands in the grid: model.method,
     column: str = ""  # and seed
+    dated: bool = False  # its file holds no record: it is done where it is younger than every input
 
     @property
     def name(self) -> str:
@@ -75,12 +76,17 @@ def look(study: Study, folder: Path = Path()) -> Status:
     shelf = layout(study)
     digests = Digests(folder)
     status = Status(study.study, shelf.root)
-    status.found = [_state(job, folder, shelf.root, digests) for job in jobs(study, shelf)]
+    for job in jobs(study, shelf):
+        found = _state(job, folder, shelf.root, digests)
+        again = [one.job.name for one in status.found if one.state != "done" and one.job.record in job.inputs]
+        if job.dated and found.state == "done" and again:
+            found = Found(job, "stale", f"{again[0]} is not done")
+        status.found.append(found)
     return status
 
 
 def jobs(study: Study, shelf: Layout) -> Iterator[Job]:
-    """Every job of the study but the summaries and the report, which are made of all the others."""
+    """Every job of the study, the summaries and the report last."""
     spec = specs(study)
 
     def beside(table: str) -> str:
@@ -115,6 +121,22 @@ def jobs(study: Study, shelf: Layout) -> Iterator[Job]:
         record = shelf.analysis(name, cell, step, "record.json")
         label = f"{cell.id}.step{step}.{name}"
         yield Job("analyse", label, record, spec[f"analysis.{name}.{cell.model}"], tuple(inputs), *_at(cell))
+    yield from _summaries(study, shelf, spec)
+
+
+def _summaries(study: Study, shelf: Layout, spec: dict[str, Json]) -> Iterator[Job]:
+    """What is made of all cells."""
+    benchmarks = [shelf.benchmark(name) for name in study.grid.benchmarks]
+    candidates = shelf.candidates if study.overlap.drop else shelf.problems
+    overlap = shelf.overlap.removesuffix(".parquet") + ".json"
+    yield Job("overlap", "", overlap, spec["overlap"], (candidates, *benchmarks))
+    samples = [shelf.samples(*e) for e in evaluations(study)]
+    metrics = [shelf.train(cell, "metrics.parquet") for cell in cells(study)]
+    summary, page = f"{shelf.root}/analysis/summary.csv", f"{shelf.root}/report.html"
+    yield Job("aggregate", "", summary, spec["aggregate"], (*samples, *metrics), dated=True)
+    looks = [shelf.analysis(name, cell, step, "record.json") for name, cell, step in analyses(study)]
+    yield Job("report", "", page, spec["report"], (summary, shelf.overlap, *looks), dated=True)
+    yield Job("track", "", f"{shelf.root}/tracking.json", {}, (page,), dated=True)
 
 
 class Digests:
@@ -139,6 +161,8 @@ def _state(job: Job, folder: Path, root: str, digests: Digests) -> Found:
     if held:
         by = f"job {held['job']}" if held.get("job") else f"process {held.get('pid')}"
         return Found(job, "running", f"{by} on {held.get('host')} since {held.get('since')}")
+    if job.dated:
+        return _dated(job, folder, root)
     try:
         record = json.loads((folder / job.record).read_bytes())
     except OSError:
@@ -148,6 +172,23 @@ def _state(job: Job, folder: Path, root: str, digests: Digests) -> Found:
     made = record.get("provenance", {})
     reason = _stale(job, record.get("spec"), made.get("inputs", {}), digests)
     return Found(job, "stale" if reason else "done", reason, made.get("code") != code_hash())
+
+
+def _dated(job: Job, folder: Path, root: str) -> Found:
+    """The state of a job whose file tells nothing of its inputs but that it is younger."""
+    path = folder / job.record
+    if not path.exists():
+        return _absent(job, folder / root)
+    used = folder / root / "cells" / f"{job.stage}.json"
+    if job.spec and used.exists() and _digest(json.loads(used.read_bytes())) != _digest(job.spec):
+        return Found(job, "stale", f"settings differ: {', '.join(_differing(json.loads(used.read_bytes()), job.spec))}")
+    ages = {name: (folder / name).stat().st_mtime if (folder / name).exists() else None for name in job.inputs}
+    gone = [name for name, age in ages.items() if age is None]
+    if gone:
+        return Found(job, "stale", f"{len(gone)} of {len(ages)} inputs are not there, the first: {gone[0]}")
+    newest = max(ages, key=lambda name: ages[name] or 0.0)
+    late = (ages[newest] or 0.0) > path.stat().st_mtime
+    return Found(job, "stale", f"older than {newest}") if late else Found(job, "done")
 
 
 def _stale(job: Job, spec: Json | None, inputs: dict[str, str], digests: Digests) -> str:
@@ -205,10 +246,13 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+_ABSENT = object()
+
+
 def _differing(old: Any, new: Any, where: str = "") -> Iterator[str]:
     """Dotted names of what differs between two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            yield from _differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+            yield from _differing(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{where}.{key}" if where else key)
     elif old != new:
         yield where or "all of them"

@@ -166,6 +166,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
         "semifactuals": {"stage": "semifactuals", "seed": study.seed, "semifactuals": full["semifactuals"]},
         "runtime": full["runtime"],
     }
+    evaluation = {k: v for k, v in full["evaluation"].items() if k != "engine" or v is not None}
     for name in study.grid.benchmarks:
         benchmark = full["benchmarks"][name]
         out[f"problems.{name}"] = {
@@ -180,7 +181,7 @@ def specs(study: Study) -> dict[str, dict[str, Any]]:
             "seed": study.seed,
             "samples": benchmark["samples"],
             "tolerance": benchmark["tolerance"],
-            "evaluation": full["evaluation"],
+            "evaluation": evaluation,
         }
     for name in study.grid.models:
         model = full["models"][name]
