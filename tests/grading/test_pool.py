@@ -121,8 +121,9 @@ def test_close_leaves_no_process() -> None:
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from tokencredit.grading import Grader, Item
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born with SIGINT ignored
 grader = Grader(workers=2, timeout=30.0)
 grader.grade([Item("x", f"\\\\boxed{{x+{k}}}") for k in range(1, 5)])
 print(*grader.pool.pids, flush=True)
