@@ -31,7 +31,14 @@ try:
     )
     from tokencredit.study.analyses import ANALYSES
     from tokencredit.study.files import overlay, read_yaml
-    from tokencredit.study.grid import analysis_names, gpus, length_metrics, local_inputs, needs_semifactuals
+    from tokencredit.study.grid import (
+        analysis_names,
+        gpus,
+        length_metrics,
+        local_inputs,
+        memory_mb,
+        needs_semifactuals,
+    )
 except ModuleNotFoundError as error:
     raise WorkflowError(
         f"{error.name} is not installed in this environment: call `make env`, then `.venv/bin/snakemake --cores all`"

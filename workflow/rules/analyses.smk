@@ -46,7 +46,7 @@ rule panel:
         "../../envs/cpu.yaml"
     threads: STUDY.runtime.threads
     resources:
-        mem_mb=3000,
+        mem_mb=lambda w: memory_mb(STUDY, w.model, 3000),
         runtime=120,
         gpu=lambda w: GPU * gpus(STUDY, w.model),
     params:
@@ -94,7 +94,7 @@ rule completion:
         "../../envs/cpu.yaml"
     threads: STUDY.runtime.threads
     resources:
-        mem_mb=3000,
+        mem_mb=lambda w: memory_mb(STUDY, w.model, 3000),
         runtime=120,
         gpu=lambda w: GPU * gpus(STUDY, w.model),
     params:

@@ -16,7 +16,7 @@ rule evaluate:
         "../../envs/cpu.yaml"
     threads: STUDY.runtime.threads * STUDY.runtime.copies
     resources:
-        mem_mb=3000,
+        mem_mb=lambda w: memory_mb(STUDY, w.model, 3000),
         runtime=120,
         gpu=lambda w: GPU * gpus(STUDY, w.model, STUDY.runtime.copies),
     params:

@@ -14,7 +14,7 @@ rule base:
         "../../envs/cpu.yaml"
     threads: STUDY.runtime.threads
     resources:
-        mem_mb=3000,
+        mem_mb=lambda w: memory_mb(STUDY, w.model, 3000),
         runtime=120,
         gpu=GPU,
     params:
@@ -46,7 +46,7 @@ rule train:
         "../../envs/cpu.yaml"
     threads: STUDY.runtime.threads
     resources:
-        mem_mb=4000,
+        mem_mb=lambda w: memory_mb(STUDY, w.model, 4000),
         runtime=240,
         gpu=lambda w: GPU * gpus(STUDY, w.model),
     params:

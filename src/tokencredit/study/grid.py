@@ -22,7 +22,7 @@ from tokencredit.study.dates import UNSEEN, group_of
 from tokencredit.study.engines import Vllm
 from tokencredit.study.errors import UserError
 from tokencredit.study.registry import Missing, local_files, resolve
-from tokencredit.study.sources import FolderModel, ProblemSource, SyntheticProblems
+from tokencredit.study.sources import FolderModel, ProblemSource, ScratchModel, SyntheticProblems
 from tokencredit.study.tables import write_json
 
 
@@ -139,6 +139,14 @@ def gpus(study: Study, model: str, copies: int = 1) -> int:
     """GPUs that a job of this model takes, where it takes any: what one copy of it is spread over, for each copy."""
     engine = study.models[model].engine
     return copies * (engine.tensor_parallel if isinstance(engine, Vllm) else 1)
+
+
+LOADED_MB = 16_000  # asked for by a job that loads a model from elsewhere; a profile knows its own (docs/slurm.md)
+
+
+def memory_mb(study: Study, model: str, scratch: int) -> int:
+    """Memory that a job of this model asks for, MB: `scratch` for one that is made here."""
+    return scratch if isinstance(study.models[model].source, ScratchModel) else max(scratch, LOADED_MB)
 
 
 def needs_semifactuals(study: Study, method: str) -> bool:
