@@ -3,7 +3,8 @@
 One row per model, method, benchmark (or mean over benchmarks) and part: part "" is the whole set, "aime_2024" the
 problems that came from the set of that name. The interval is Student's over seeds where a method has two or more, else
 over problems (unit): the untrained model, and a method that was trained once. A question's rows (orders of its options,
-variants of a problem) are one cluster. A mean over benchmarks with one seed adds up their independent errors.
+variants of a problem) are one cluster. A mean over benchmarks with one seed adds up their independent errors. Ends beyond
+0 and 1 are cut off.
 """
 
 from __future__ import annotations
@@ -101,5 +102,7 @@ def _mean(each: Sequence[Sequence[Outcomes]], origins: Mapping[str, str]) -> dic
 
 def _told(value: float, interval: Comparison | None, seeds: int, problems: int) -> dict[str, Any]:
     low, high = (interval.low, interval.high) if interval else (None, None)
+    if low is not None and high is not None:  # a share: Student's interval knows of no ends
+        low, high = max(low, 0.0), min(high, 1.0)
     unit = "seeds" if seeds > 1 else "problems"
     return {"value": value, "low": low, "high": high, "unit": unit, "seeds": seeds, "problems": problems}
