@@ -3,8 +3,8 @@
 One row per model, method, benchmark (or mean over benchmarks) and part: part "" is the whole set, "aime_2024" the
 problems that came from the set of that name. The interval is Student's over seeds where a method has two or more, else
 over problems (unit): the untrained model, and a method that was trained once. A question's rows (orders of its options,
-variants of a problem) are one cluster. A mean over benchmarks with one seed adds up their independent errors. Ends beyond
-0 and 1 are cut off.
+variants of a problem) are one cluster. A mean over benchmarks with one seed adds up their independent errors. Ends
+beyond 0 and 1 are cut off.
 """
 
 from __future__ import annotations

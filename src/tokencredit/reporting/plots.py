@@ -194,17 +194,9 @@ def length_accuracy(results: Results, model: str) -> Drawn:
         said.append(f"{p.label(method)} {mean(x):.0f} tokens, {mean(y):.1f} %")
     if len(labels) < 2:
         return None, "Fewer than two methods have been evaluated at the last step."
-    axis.margins(0.12)
-    wide, high = (max(axis.dataLim.intervalx) - min(axis.dataLim.intervalx)), axis.dataLim.height
-    placed: list[tuple[float, float]] = []
-    for x_mean, y_mean, text, colour in sorted(labels):
-        crowded = any(abs(x_mean - x) < 0.15 * wide and abs(y_mean - y) < 0.1 * high for x, y in placed[-1:])
-        shift = (0, -15) if crowded else (0, 10)
-        axis.annotate(
-            text, (x_mean, y_mean), xytext=shift, textcoords="offset points", color=colour, fontsize=8.5,
-            ha="center", va="baseline",
-        )  # fmt: skip
-        placed = [] if crowded else [(x_mean, y_mean)]
+    axis.margins(0.08)
+    axis.autoscale_view()
+    style.end_labels(axis, labels)
     axis.set_xlabel("mean response length, tokens")
     axis.set_ylabel("accuracy, %")
     axis.grid(True, axis="x")
