@@ -12,6 +12,7 @@ from tokencredit.analysis.plan import BASE, Plan, layout
 from tokencredit.analysis.training_curves import read_record
 from tokencredit.reporting import style
 from tokencredit.reporting.inline import variable
+from tokencredit.reporting.published import covers
 from tokencredit.reporting.reach import reaches
 from tokencredit.reporting.results import Results
 from tokencredit.reporting.tables import Entry, entries
@@ -310,12 +311,21 @@ def same_with_one_update(study: Study) -> list[str]:
     return [study.methods[m].label or m for m in others if first_update(study.methods[m]) == base]
 
 
+def _place(spans: list[tuple[float | None, float | None]], value: float) -> str:
+    """Where a published difference lies for our interval; nothing without one, or with several models."""
+    inside = covers(spans[0], value) if len(spans) == 1 else None
+    return {True: "inside our interval", False: "outside our interval", None: ""}[inside]
+
+
 def published(results: Results, values: Data) -> Data:
     """Published differences beside ours, each with the model it was measured on."""
     p, rows = results.plan, []
     for method in p.challengers:
+        here = [(m, results.pair(m, method, results.headline)) for m in p.models]
+        spans = [(r.low, r.high) for _, r in here if r is not None]
         theirs = [
             {
+                "place": _place(spans, d["difference"] / 100),
                 "model": d["model"],
                 "difference": signed(d["difference"], 2, 1.0),
                 "interval": f"{signed(d['low'], 1, 1.0)} to {signed(d['high'], 1, 1.0)}" if "low" in d else "",
@@ -328,8 +338,8 @@ def published(results: Results, values: Data) -> Data:
         ]
         ours = [
             {"model": model, "difference": signed(r.difference, 2), "interval": interval(r), "seeds": r.n}
-            for model in p.models
-            if (r := results.pair(model, method, results.headline)) is not None
+            for model, r in here
+            if r is not None
         ]
         if theirs:
             rows.append({**method_look(p, method), "ours": ours, "theirs": theirs})

@@ -100,7 +100,10 @@ def _of_row(
     levels: Rows,
     problems: Rows,
 ) -> Iterator[Beside]:
-    p, known = results.plan, {"": table.get("rows", {}).get(row)} | dict(table.get("parts", {}).get(row, {}))
+    p, known = results.plan, {"": table.get("rows", {}).get(row)}
+    asked = {key[3] for key in levels if key[2] == benchmark}
+    if asked != {""}:  # evaluated, and not pooled here: its problems have no parts
+        known |= table.get("parts", {}).get(row, {})
     for part, values in known.items():
         if values is None:
             continue
@@ -109,9 +112,11 @@ def _of_row(
             if method != BASE and method not in p.methods:
                 continue
             level = levels.get((model, method, benchmark, part), {})
-            asked = method in p.challengers and not part
-            gain, span, unit = _gain(results, problems, model, method, benchmark) if asked else (None, (None, None), "")
-            reference = by_method.get(p.baseline) if asked else None
+            compared = method in p.challengers and not part
+            gain, span, unit = (
+                _gain(results, problems, model, method, benchmark) if compared else (None, (None, None), "")
+            )
+            reference = by_method.get(p.baseline) if compared else None
             yield Beside(
                 model, table, benchmark, part, method, published,
                 _number(level, "value"), (_number(level, "low"), _number(level, "high")), level.get("unit", ""),
