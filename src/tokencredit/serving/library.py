@@ -36,7 +36,13 @@ class Library:
     def __init__(self, where: Path, engine: str = "auto", device: str = "auto", dtype: str | None = None):
         self.where, self.engine, self.device, self.dtype = where, engine, device, dtype
         self._open: Served | None = None
-        self.names()  # an unfit folder is an error now
+        self._known = self.names()  # an unfit folder is an error now
+
+    def find(self, name: str) -> Path | None:
+        """Where a model is; looked for anew where it is not known yet."""
+        if name not in self._known:
+            self._known = self.names()
+        return self._known.get(name)
 
     def names(self) -> dict[str, Path]:
         """Name -> checkpoint record or base record; of a model folder, its name -> the folder."""
@@ -51,14 +57,11 @@ class Library:
             )
         return {checkpoint_name(_identity(path)): path for path in records}
 
-    def digest(self, name: str) -> str:
-        """Of the record that names the weights; "" for a plain folder."""
-        path = self.names()[name]
-        return file_digest(path) if path.is_file() else ""
-
     def open(self, name: str) -> Served:
-        """The model of that name, loaded; the one before is let go. KeyError: there is none."""
-        path = self.names()[name]
+        """The model of that name, loaded; the one before is let go. UserError: there is none."""
+        path = self.find(name)
+        if path is None:
+            raise UserError(f"{self.where}: no model {name!r} here")
         if self._open is None or self._open.name != name:
             self.close()
             log.info("loading %s", name)
@@ -83,6 +86,11 @@ class Library:
         engine = make_engine(folder, weights=weights, kind=kind, device=self.device, dtype=dtype)
         context = read_json(folder / "config.json").get("max_position_embeddings") or 0
         return Served(name, engine, load_tokenizer(folder), eos_ids(folder), int(context))
+
+
+def digest(path: Path) -> str:
+    """Of the record that names a model's weights; "" for a plain folder."""
+    return file_digest(path) if path.is_file() else ""
 
 
 def checkpoint_name(identity: dict[str, Any]) -> str:

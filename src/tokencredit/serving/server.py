@@ -31,7 +31,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from tokencredit.sampling import Completion, Params, Request
-from tokencredit.serving.library import Library, Served, known
+from tokencredit.serving.library import Library, Served, digest, known
 from tokencredit.study.errors import UserError
 
 GATHER = 0.005  # seconds that a batch waits for others
@@ -111,8 +111,8 @@ def application(library: Library) -> Starlette:
     async def models(_: Asked) -> JSONResponse:
         names = library.names()
         own = [
-            {"id": n, "object": "model", "owned_by": "tokencredit", "tokencredit": {"digest": library.digest(n)}}
-            for n in names
+            {"id": n, "object": "model", "owned_by": "tokencredit", "tokencredit": {"digest": digest(path)}}
+            for n, path in names.items()
         ]
         return JSONResponse({"object": "list", "data": own})
 
@@ -120,8 +120,8 @@ def application(library: Library) -> Starlette:
         async def answer(asked: Asked) -> JSONResponse:
             try:
                 body = await _body(asked)
-                name = body.get("model") or next(iter(library.names()))
-                if name not in library.names():
+                name = str(body.get("model") or next(iter(library.names())))
+                if library.find(name) is None:
                     raise Bad(f"no model {name!r} here; there are {known(list(library.names()))}", 404)
                 job = Job(name, lambda served: read(body, served, chat))
                 batcher.waiting.put(job)

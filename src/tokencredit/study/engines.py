@@ -43,6 +43,7 @@ class Server(EndpointSettings):
     kind: Literal["server"]
     model: str = "{model}.{method}.seed{seed}.step{step}"
     concurrency: Positive = 256
+    timeout: Annotated[float, Field(gt=0)] = 3600.0  # seconds for one response, its wait in the server's queue included
     token_ids: bool = True  # false: send and receive text, for servers that do not know vLLM's return_token_ids
 
 
