@@ -339,8 +339,10 @@ def main() -> None:
             found["left_out"][name] = f"out of memory ({str(error)[:200]})"
         free(s)
         print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} min", file=sys.stderr)
-        if args.out:
+        if args.out:  # after each part: what was measured is not lost with the next
             args.out.write_text(json.dumps(found, indent=1) + "\n")
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
     show(found)
 
 

@@ -71,8 +71,7 @@ def test_every_gold_earns_its_point(name: str, shared: Path, tmp_path: Path, mon
     for target, value in {
         "open_checkpoint": lambda path: opened,
         "load_tokenizer": lambda folder: Letters(),
-        "read_weights": lambda opened: None,
-        "make_engine": lambda *args, **more: Echo(golds),
+        "open_engine": lambda *args, **more: Echo(golds),
         "eos_ids": lambda folder: (0,),
         "base_prompt": lambda path: Prompt(template="{problem}"),
     }.items():
